@@ -1,0 +1,1 @@
+"""snaprt: an asyncio snapshot runtime with full-state serialisation."""

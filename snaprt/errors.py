@@ -1,0 +1,114 @@
+"""The one family of errors.
+
+Every error that snaprt raises on purpose is a `SnaprtError`; its text says what happened, where, and
+the next thing to do, in one short paragraph, so that the command line can print it as it is. This
+file knows no floor: each floor raises the classes that stand under its heading.
+"""
+
+from __future__ import annotations
+
+
+class SnaprtError(Exception):
+    """Root of the family. `str(error)` is one paragraph meant for a person."""
+
+
+# --- frames ---------------------------------------------------------------------------------------
+
+
+class UnsupportedInterpreter(SnaprtError):
+    """This interpreter has no proven frame table; frames are never captured by guess."""
+
+
+class NotCapturable(SnaprtError):
+    """A frame can't be frozen now (it runs, or its layout doesn't match what the table says)."""
+
+
+class CodeChanged(SnaprtError):
+    """Code of a live frame or closure isn't the code that was saved. Names both sides."""
+
+
+# --- state ----------------------------------------------------------------------------------------
+
+
+class NotSerialisable(SnaprtError):
+    """State holds handles that can't travel. `offenders` has every one, with path and hint."""
+
+
+class ResourceUnavailable(SnaprtError):
+    """A declared resource is used while closed, or its factory isn't known here."""
+
+
+# --- records --------------------------------------------------------------------------------------
+
+
+class Damaged(SnaprtError):
+    """Bytes of a record or blob don't prove right. Nothing of them was used."""
+
+
+class WrongKey(SnaprtError):
+    """A record is signed with another key; names both key ids."""
+
+
+class MissingKey(SnaprtError):
+    """No signing key, or one that can't be used."""
+
+
+# --- store ----------------------------------------------------------------------------------------
+
+
+class StoreError(SnaprtError):
+    """The store can't be opened, read or written; says which URL and why."""
+
+
+class MissingExtra(StoreError):
+    """The URL's filesystem needs a package that isn't installed; says which."""
+
+
+class UnknownRun(StoreError):
+    """No run of that id at this store."""
+
+
+class RunExists(StoreError):
+    """A run of that id is already at this store."""
+
+
+class Fenced(StoreError):
+    """Another process wrote the record that this one was about to write: it owns the run now."""
+
+
+class RunBusy(StoreError):
+    """Another process holds the run; says who and until when."""
+
+
+class AlreadyAnswered(StoreError):
+    """The suspension has its answer; the first one won."""
+
+
+class UnknownSuspension(StoreError):
+    """The run doesn't wait for a suspension of that id."""
+
+
+# --- kernel ---------------------------------------------------------------------------------------
+
+
+class NotInAgent(SnaprtError):
+    """Agent code asked for I/O, a thread or another loop's future; says where and the mend."""
+
+
+class OutsideAgent(SnaprtError):
+    """An operation of agents (`suspend`, `plan`, …) was called where no agent runs."""
+
+
+# --- runtime --------------------------------------------------------------------------------------
+
+
+class RulesChanged(SnaprtError):
+    """The rules in force differ from today's; carries a diff."""
+
+
+class InDoubt(SnaprtError):
+    """A call that changes the world may or may not have happened."""
+
+
+class UsageError(SnaprtError):
+    """A target, argument or option that can't be used; exit code 2 on the command line."""
