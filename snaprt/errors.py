@@ -110,5 +110,9 @@ class InDoubt(SnaprtError):
     """A call that changes the world may or may not have happened."""
 
 
+class Stalled(SnaprtError):
+    """Every task waits, and nothing that could wake one of them is left."""
+
+
 class UsageError(SnaprtError):
     """A target, argument or option that can't be used; exit code 2 on the command line."""

@@ -1,0 +1,74 @@
+"""What the runtime asks of an agent: that it is one, its name, its rules, and where it lives today.
+
+An agent is any `async def`, also a partial or method of one; `@snaprt.agent` only hangs rules on it.
+This file must not know runs or logs.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from snaprt.errors import UsageError
+
+Agent = Callable[..., Any]
+
+
+def check_agent(agent: Any) -> None:
+    """Raise UsageError unless `agent` is an `async def` (or a partial or method of one)."""
+    if not inspect.iscoroutinefunction(agent):
+        kind = (
+            "an async generator function"
+            if inspect.isasyncgenfunction(agent)
+            else f"a {type(agent).__name__}"
+        )
+        raise UsageError(
+            f"{name_of(agent)} is {kind}, not an agent: an agent is a plain `async def` function. "
+            "Write it as `async def`, or call it from one."
+        )
+
+
+def _bare(agent: Any) -> Any:
+    while isinstance(agent, functools.partial):
+        agent = agent.func
+    return agent
+
+
+def name_of(agent: Any) -> str:
+    """The agent's short name, as people see it."""
+    agent = _bare(agent)
+    return str(getattr(agent, "__name__", type(agent).__name__))
+
+
+def target_of(agent: Any) -> str:
+    """`module:qualname`, by which `today` looks for it."""
+    agent = _bare(agent)
+    return f"{getattr(agent, '__module__', '?')}:{getattr(agent, '__qualname__', name_of(agent))}"
+
+
+def rules_of(agent: Any) -> dict[str, str]:
+    """The rules that `@snaprt.agent(rules=…)` gave to this function; none without it."""
+    spec = getattr(_bare(agent), "__snaprt_agent__", None)
+    return dict(spec.rules) if spec is not None else {}
+
+
+def today(target: str, agent: Agent | None) -> Agent | None:
+    """Today's function of a recorded agent, or None where it can't be had by name."""
+    if agent is not None:
+        return agent
+    module, _, qualname = target.partition(":")
+    if "<locals>" in qualname:
+        return None
+    found: Any = sys.modules.get(module)
+    if found is None:
+        try:
+            found = importlib.import_module(module)
+        except (ImportError, ValueError):
+            return None
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    return found if callable(found) else None

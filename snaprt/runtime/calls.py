@@ -1,0 +1,102 @@
+"""Carry one tool call out on the host loop, and make its outcome fit to be recorded.
+
+Async tools are awaited where they are, on asyncio or trio; sync ones run in a worker thread, so that
+a blocking client never holds up the agent. This file must not know the log: it turns a `Call` into
+an `Arrival`, and the driver decides when that is written.
+
+An exception of a tool is a result like any other. Clients hang live things on theirs (a response, a
+socket); such attributes are taken off and named in a note, so that `except HTTPError` in the agent
+sees the same exception before and after a restore.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import anyio.to_thread
+
+from snaprt import state
+from snaprt.errors import NotSerialisable
+from snaprt.kernel import Call
+from snaprt.state import resources
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """The outcome of a step, on its way into the log. Times are seconds since the epoch."""
+
+    step: int
+    value: Any
+    error: BaseException | None
+    started: float
+    ended: float
+
+
+async def carry_out(call: Call) -> Arrival:
+    """Call the tool and return what came of it. Cancellation passes through."""
+    started = time.time()
+    value: Any = None
+    error: BaseException | None = None
+    try:
+        kwargs = dict(call.kwargs)
+        if call.pass_key:
+            kwargs["idempotency_key"] = call.key
+        value = await _invoke(call.fn, resources.real(call.args), resources.real(kwargs))
+    except Exception as raised:
+        error = raised
+    value, error = _travelling(value, error)
+    return Arrival(call.step, value, error, started, time.time())
+
+
+def is_async(fn: Callable[..., Any]) -> bool:
+    """Whether calling `fn` gives an awaitable, as far as can be said without calling it."""
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
+
+
+async def _invoke(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if is_async(fn):
+        return await fn(*args, **kwargs)
+    value = await anyio.to_thread.run_sync(lambda: fn(*args, **kwargs))
+    # A sync function may hand back an awaitable (a decorated coroutine function does).
+    return await value if inspect.isawaitable(value) else value
+
+
+def _travelling(value: Any, error: BaseException | None) -> tuple[Any, BaseException | None]:
+    """The same outcome in a form that can be recorded; what can't is said in the agent, not dropped."""
+    if error is None:
+        try:
+            state.dump(value)
+        except NotSerialisable as refusal:
+            return None, refusal
+        return value, None
+    try:
+        state.dump(error)
+        return None, error
+    except NotSerialisable as refusal:
+        return None, _without_handles(error, refusal)
+
+
+def _without_handles(error: BaseException, refusal: NotSerialisable) -> BaseException:
+    """Take off `error` the attributes that can't travel; give the refusal where that isn't enough."""
+    dropped = []
+    for name, attribute in list(vars(error).items()):
+        try:
+            state.dump(attribute)
+        except NotSerialisable:
+            delattr(error, name)
+            dropped.append(name)
+    # Causes and contexts come from inside the client as a rule; their text stays in the traceback.
+    error.__cause__ = error.__context__ = None
+    try:
+        state.dump(error)
+    except NotSerialisable:
+        return refusal
+    if dropped:
+        error.add_note(
+            f"snaprt: {', '.join(dropped)} held a handle and could not be recorded with this exception"
+        )
+    return error
