@@ -7,6 +7,9 @@ file knows no floor: each floor raises the classes that stand under its heading.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 
 class SnaprtError(Exception):
     """Root of the family. `str(error)` is one paragraph meant for a person."""
@@ -32,6 +35,10 @@ class CodeChanged(SnaprtError):
 
 class NotSerialisable(SnaprtError):
     """State holds handles that can't travel. `offenders` has every one, with path and hint."""
+
+    def __init__(self, message: str = "", offenders: Iterable[Any] = ()) -> None:
+        super().__init__(message)
+        self.offenders = tuple(offenders)
 
 
 class ResourceUnavailable(SnaprtError):
