@@ -1,1 +1,54 @@
+"""The kernel: an agent as a state machine without I/O, on an event loop that can be saved.
 
+Floor 2. Events in, commands out (`events`); the loop agents run on (`loop`, `tasks`); what agents call
+(`operations`); one run of them all (`kernel`). It knows frames and states below it, and no
+store, runtime or host loop above.
+"""
+
+from .events import (
+    Answer,
+    Ask,
+    Call,
+    Cancel,
+    CancelCall,
+    Command,
+    Effect,
+    Event,
+    Open,
+    Opened,
+    Refused,
+    Result,
+)
+from .kernel import Kernel, Status
+from .loop import AgentLoop
+from .operations import agent, plan, rules, step, suspend, tool
+from .plan import Plan, PlanStep
+from .steps import Step, Suspension
+
+__all__ = [
+    "AgentLoop",
+    "Answer",
+    "Ask",
+    "Call",
+    "Cancel",
+    "CancelCall",
+    "Command",
+    "Effect",
+    "Event",
+    "Kernel",
+    "Open",
+    "Opened",
+    "Plan",
+    "PlanStep",
+    "Refused",
+    "Result",
+    "Status",
+    "Step",
+    "Suspension",
+    "agent",
+    "plan",
+    "rules",
+    "step",
+    "suspend",
+    "tool",
+]

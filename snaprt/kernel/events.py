@@ -1,0 +1,112 @@
+"""What goes into the kernel and what comes out: small frozen classes, nothing else.
+
+The kernel is a state machine. The runtime hands it *events* (a tool returned, a person answered) and
+gets *commands* (call this tool, show this question). Neither side sees more of the other than the
+classes of this file, so a test can play the runtime and deliver anything in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Effect = Literal["write", "read", "idempotent"]
+"""What a tool does to the world; DESIGN.md says what each means for a call in doubt."""
+
+EFFECTS: tuple[Effect, ...] = ("write", "read", "idempotent")
+
+
+# --- commands: kernel → runtime -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Call:
+    """Call `fn(*args, **kwargs)` outside the agent, await it if it's awaitable, and deliver a `Result`."""
+
+    step: int
+    tool: str
+    """The tool's name, for people."""
+    fn: Callable[..., Any] = field(repr=False)
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    effect: Effect
+    key: str
+    """The idempotency key: made of run and step, never of arguments."""
+    pass_key: bool = False
+    """Whether `idempotency_key=key` is to be passed along."""
+
+
+@dataclass(frozen=True)
+class CancelCall:
+    """Nobody in the agent waits for this step any more; stop its tool if that's possible."""
+
+    step: int
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Show `payload` to whoever answers for the run, and deliver an `Answer` when there is one."""
+
+    suspension: str
+    payload: Any
+
+
+@dataclass(frozen=True)
+class Open:
+    """Open the real thing behind a resource's stand-in, then deliver `Opened`."""
+
+    stand_in: Any
+
+
+Command = Call | CancelCall | Ask | Open
+
+
+# --- events: runtime → kernel ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Result:
+    """A tool returned `value`, or raised `error`. `started` and `ended` are seconds since the epoch."""
+
+    step: int
+    value: Any = None
+    error: BaseException | None = None
+    started: float | None = None
+    ended: float | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Somebody (`by`) answered a suspension."""
+
+    suspension: str
+    value: Any = None
+    by: str | None = None
+
+
+@dataclass(frozen=True)
+class Refused:
+    """State couldn't be saved: `error` is raised at exactly the awaits of these steps and suspensions."""
+
+    error: BaseException
+    steps: Iterable[int] = ()
+    suspensions: Iterable[str] = ()
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """Somebody asks the run to end: its root task is cancelled, and may clean up."""
+
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The resource behind `stand_in` is open (it was bound by the runtime), or couldn't be (`error`)."""
+
+    stand_in: Any
+    error: BaseException | None = None
+
+
+Event = Result | Answer | Refused | Cancel | Opened

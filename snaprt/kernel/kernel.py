@@ -1,0 +1,341 @@
+"""The kernel: one run as a state machine. Events go in, commands come out; no I/O, no threads, no waiting.
+
+Theory of operation. `start` makes the root task. `advance` steps the agent loop until nothing is ready and
+returns the commands that the agent issued on the way. The runtime carries them out and `deliver`s what
+came of them, in any order; each delivery wakes the awaits that stood for it at the next `advance`. Between
+two calls of `advance` every task is parked, and that is when the run can be saved.
+
+The end. When the root task is done, what `asyncio.run` does is done here: the remaining tasks are
+cancelled, may clean up (with tools, too), and async generators are closed. Only then has the run a
+status other than "running". SystemExit and KeyboardInterrupt raised by agent code leave from
+`advance`, after the host's loop is in its place again, and fail the run if it was its root task's.
+
+How a kernel is saved stands in `saving`; this file only says what belongs to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextvars import Context
+from dataclasses import replace
+from typing import Any, Literal
+
+from .events import Answer, Ask, Call, Cancel, CancelCall, Command, Event, Open, Opened, Refused, Result
+from .loop import AgentLoop
+from .plan import Plan
+from .preview import preview, shorten
+from .steps import Step, Suspension
+from .tasks import AgentFuture, AgentTask, AskFuture, CallFuture
+
+Status = Literal["running", "completed", "failed", "cancelled"]
+
+MANY_TURNS = 1000
+"""Turns of the loop in one `advance`. An agent that polls (`while …: await sleep(0)`) is never idle; after
+so many it gives its runtime a chance to deliver what it polls for. Far above what real work needs."""
+
+
+class Kernel:
+    """One run. `rules` are in force for it; `clock` gives seconds since the epoch."""
+
+    def __init__(
+        self, run: str, rules: Mapping[str, Any] | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.run = run
+        self.rules: dict[str, Any] = dict(rules or {})
+        self.loop = AgentLoop(clock)  # type: ignore[abstract]  # what isn't written out there comes from a table
+        self.loop.kernel = self
+        self.plan = Plan()
+        self.steps: dict[int, Step] = {}
+        self.suspensions: dict[str, Suspension] = {}
+        self.status: Status = "running"
+        self.value: Any = None
+        """What the agent returned, once completed."""
+        self.error: BaseException | None = None
+        """What the agent raised, once failed or cancelled."""
+        self.dirty = True
+        """Whether anything of the state changed since it was last saved."""
+        self._root: AgentTask | None = None
+        self._root_ended = False
+        self._closer: AgentTask | None = None
+        self._calls: dict[int, CallFuture] = {}
+        self._asks: dict[str, AskFuture] = {}
+        self._openings: list[tuple[Any, AgentFuture]] = []
+        self._commands: list[Command] = []
+        self._cancel_reason: str | None = None
+
+    # --- running ----------------------------------------------------------------------------------
+
+    def start(
+        self, agent: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> None:
+        """Make the root task. Nothing of the agent runs before `advance`, except a plain function that
+        makes its coroutine. The agent starts in an empty context: the host's variables aren't its own."""
+        if self._root is not None:
+            raise RuntimeError(f"run {self.run} was started already")
+        context = Context()
+        with self.loop.stepping():
+            coroutine = context.run(agent, *args, **(kwargs or {}))
+            if not asyncio.iscoroutine(coroutine):
+                raise TypeError(f"an agent has to be an async function; {agent!r} gave {coroutine!r}")
+            self._root = AgentTask(coroutine, loop=self.loop, context=context)
+            self._root.add_done_callback(self._note_root_end, context=Context())
+        self.dirty = True
+
+    def advance(self) -> list[Command]:
+        """Step the agent until nothing is ready, timers due by the clock included, and give what it asks for.
+
+        After `MANY_TURNS` turns it returns even if the agent isn't idle (see `idle`); advance again then."""
+        if self.status == "running":
+            with self.loop.stepping():
+                for _ in range(MANY_TURNS):
+                    if not self.loop.has_work():
+                        break
+                    self.dirty = True
+                    self.loop.turn()
+                    self._go_on_ending()
+                    if self.status != "running":
+                        break
+        commands, self._commands = self._commands, []
+        return commands
+
+    @property
+    def idle(self) -> bool:
+        """Whether `advance` has nothing to do before an event or a timer."""
+        return self.status != "running" or not self.loop.has_work()
+
+    def next_timer(self) -> float | None:
+        """When, by the clock, the next timer is due; None if none is. The present when there is work."""
+        if self.status != "running":
+            return None
+        if self.loop.has_work():
+            return self.loop.time()
+        return self.loop.next_timer()
+
+    def deliver(self, event: Event) -> None:
+        """Take an event in. What it wakes runs at the next `advance`.
+
+        A result or an answer for something that isn't waited for any more (cancelled, or delivered before) is
+        dropped. One for something that the run never asked for raises ValueError."""
+        self.dirty = True
+        match event:
+            case Result():
+                self._take_result(event)
+            case Answer():
+                self._take_answer(event)
+            case Refused():
+                self._take_refusal(event)
+            case Opened():
+                self._take_opening(event)
+            case Cancel():
+                self._cancel_reason = event.reason
+                if self._root is not None:
+                    self._root.cancel(event.reason)
+
+    # --- what the agent asks for (called by operations, on the agent loop) ------------------------
+
+    def issue(self, tool: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> CallFuture:
+        """A new step for a call of `tool`, and the future of its result."""
+        number = len(self.steps) + 1
+        key = f"{self.run}/{number}"
+        call = Call(
+            step=number,
+            tool=tool.name,
+            fn=tool.fn,
+            args=args,
+            kwargs=kwargs,
+            effect=tool.effect,
+            key=key,
+            pass_key=tool.wants_key and "idempotency_key" not in kwargs,
+        )
+        future = CallFuture(loop=self.loop, step=number)
+        self.steps[number] = Step(id=number, tool=tool.name, effect=tool.effect, key=key, call=call)
+        self._calls[number] = future
+        self._commands.append(call)
+        return future
+
+    def ask(self, payload: Any) -> AskFuture:
+        """A new suspension, and the future of its answer."""
+        name = f"ask-{len(self.suspensions) + 1}"
+        future = AskFuture(loop=self.loop, suspension=name)
+        self.suspensions[name] = Suspension(name, payload)
+        self._asks[name] = future
+        self._commands.append(Ask(name, payload))
+        return future
+
+    def open(self, stand_in: Any) -> AgentFuture:
+        """Have the real thing behind a stand-in opened; the future is done when it is."""
+        future = self.loop.create_future()
+        self._openings.append((stand_in, future))
+        self._commands.append(Open(stand_in))
+        return future
+
+    def call_cancelled(self, number: int) -> None:
+        """Nobody waits for this step any more: its future was cancelled."""
+        if self._calls.pop(number, None) is not None:
+            self.steps[number] = replace(self.steps[number], status="cancelled", call=None)
+            if not self._retract(lambda command: isinstance(command, Call) and command.step == number):
+                self._commands.append(CancelCall(number))
+
+    def ask_cancelled(self, name: str) -> None:
+        if self._asks.pop(name, None) is not None:
+            self.suspensions[name] = replace(self.suspensions[name], status="cancelled")
+            self._retract(lambda command: isinstance(command, Ask) and command.suspension == name)
+
+    def _retract(self, unwanted: Callable[[Command], bool]) -> bool:
+        """Take back a command that nobody has seen yet; False if it was seen."""
+        kept = [command for command in self._commands if not unwanted(command)]
+        retracted = len(kept) < len(self._commands)
+        self._commands = kept
+        return retracted
+
+    # --- what is open (for a runtime that took the run over) ---------------------------------------
+
+    def pending_calls(self) -> list[Call]:
+        """Calls that were issued and have no result yet."""
+        return [
+            step.call for step in self.steps.values() if step.status == "pending" and step.call is not None
+        ]
+
+    def open_suspensions(self) -> list[Suspension]:
+        return [each for each in self.suspensions.values() if each.status == "open"]
+
+    @property
+    def current_step(self) -> str | None:
+        """What the run is at: the active step of its plan, else the newest open call or question."""
+        if self.plan.active:
+            return self.plan.active[-1]
+        calls = self.pending_calls()
+        if calls:
+            return calls[-1].tool
+        asks = self.open_suspensions()
+        return asks[-1].id if asks else None
+
+    def summary(self) -> dict[str, Any]:
+        """The run as JSON, to be read without unpickling anything: current step, plan, steps with status and
+        output, what it waits for with its payload, and the rules in force."""
+        return {
+            "run": self.run,
+            "status": self.status,
+            "current_step": self.current_step,
+            "plan": [{"name": each.name, "status": each.status, "note": each.note} for each in self.plan],
+            "steps": [step.shown() for step in self.steps.values()],
+            "waiting": [
+                {"suspension": each.id, "payload": preview(each.payload)} for each in self.open_suspensions()
+            ],
+            "rules": {name: preview(rule) for name, rule in self.rules.items()},
+        }
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def _take_result(self, event: Result) -> None:
+        if event.step not in self.steps:
+            raise ValueError(f"run {self.run} has no step {event.step}")
+        future = self._calls.pop(event.step, None)
+        if future is None:
+            return
+        error = event.error
+        self.steps[event.step] = replace(
+            self.steps[event.step],
+            status="done" if error is None else "failed",
+            call=None,
+            output=preview(event.value) if error is None else None,
+            error=None if error is None else _in_words(error),
+            started=event.started,
+            ended=event.ended,
+        )
+        if error is None:
+            future.set_result(event.value)
+        else:
+            future.set_exception(error)
+
+    def _take_answer(self, event: Answer) -> None:
+        if event.suspension not in self.suspensions:
+            raise ValueError(f"run {self.run} has no suspension {event.suspension}")
+        future = self._asks.pop(event.suspension, None)
+        if future is None:
+            return
+        self.suspensions[event.suspension] = replace(
+            self.suspensions[event.suspension], status="answered", by=event.by
+        )
+        future.set_result(event.value)
+
+    def _take_refusal(self, event: Refused) -> None:
+        words = _in_words(event.error)
+        for number in event.steps:
+            if (call := self._calls.pop(number, None)) is not None:
+                self.steps[number] = replace(self.steps[number], status="refused", call=None, error=words)
+                call.set_exception(_another(event.error))
+        for name in event.suspensions:
+            if (ask := self._asks.pop(name, None)) is not None:
+                self.suspensions[name] = replace(self.suspensions[name], status="refused")
+                ask.set_exception(_another(event.error))
+
+    def _take_opening(self, event: Opened) -> None:
+        waiting, self._openings = self._openings, []
+        for stand_in, future in waiting:
+            if stand_in is not event.stand_in:
+                self._openings.append((stand_in, future))
+            elif not future.done():
+                if event.error is None:
+                    future.set_result(stand_in)
+                else:
+                    future.set_exception(event.error)
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def _note_root_end(self, root: Any) -> None:
+        self._root_ended = True
+
+    def _go_on_ending(self) -> None:
+        root = self._root
+        if root is None or not self._root_ended:
+            return
+        if self._closer is None:
+            remaining = sorted(asyncio.all_tasks(self.loop), key=lambda task: getattr(task, "_serial", 0))
+            for task in remaining:
+                task.cancel()
+            self._closer = AgentTask(close_down(self.loop, remaining), loop=self.loop, context=Context())
+        elif self._closer.done():
+            self._conclude(root)
+
+    def _conclude(self, root: AgentTask) -> None:
+        if root.cancelled():
+            self.status = "cancelled"
+            self.error = asyncio.CancelledError(*([self._cancel_reason] if self._cancel_reason else []))
+        elif (error := root.exception()) is not None:
+            self.status, self.error = "failed", error
+        else:
+            self.status, self.value = "completed", root.result()
+
+    def release(self) -> None:
+        """The run leaves this process: nothing of it runs any more, and nothing is reported about it."""
+        self.loop.leave()
+
+
+async def close_down(loop: AgentLoop, remaining: list[Any]) -> None:
+    """What follows the end of the root task: wait for the cancelled tasks, close async generators."""
+    await asyncio.gather(*remaining, return_exceptions=True)
+    for task in remaining:
+        if not task.cancelled() and task.exception() is not None:
+            loop.call_exception_handler(
+                {
+                    "message": "unhandled exception while the run ended",
+                    "exception": task.exception(),
+                    "task": task,
+                }
+            )
+    await loop.shutdown_asyncgens()
+
+
+def _in_words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {shorten(str(error))}"
+
+
+def _another(error: BaseException) -> BaseException:
+    """The same error for one more await. Raised twice, one object would mix up two tracebacks."""
+    twin = type(error).__new__(type(error), *error.args)
+    twin.args = error.args
+    twin.__dict__.update(error.__dict__)
+    return twin

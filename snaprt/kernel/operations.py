@@ -1,0 +1,229 @@
+"""What agent code calls: tools, `step`, `suspend`, `plan`, `rules`, and the `agent` mark.
+
+Each is a future of the agent loop plus a command to the runtime. None of them knows the runtime, and
+none keeps the kernel: it is found through the running loop at the moment of the call, so a frame that
+waits here holds nothing but its arguments. These frames are part of saved states, and a state knows its
+code by digest: the less stands in them the better.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, ParamSpec, TypeVar, overload
+
+from ..errors import OutsideAgent
+from .events import EFFECTS, Effect
+from .loop import AgentLoop
+from .plan import Plan
+
+P = ParamSpec("P")
+R = TypeVar("R")
+AgentFn = TypeVar("AgentFn", bound=Callable[..., Any])
+
+KEY_PARAMETER = "idempotency_key"
+
+
+def current_kernel() -> Any:
+    """The kernel of the agent that runs here and now, or None."""
+    loop = asyncio._get_running_loop()
+    return loop.kernel if isinstance(loop, AgentLoop) else None
+
+
+def _kernel_for(operation: str) -> Any:
+    kernel = current_kernel()
+    if kernel is None:
+        raise OutsideAgent(
+            f"`{operation}` was called where no agent runs. It works only in the code of an agent that a "
+            "snaprt.Runtime runs, not in a tool, a thread or a plain asyncio program."
+        )
+    return kernel
+
+
+# --- tools ----------------------------------------------------------------------------------------
+
+
+class Tool:
+    """A function that touches the world, and what is declared about it.
+
+    Found again by name where its module can be imported; that is why it stands on the wrapper that
+    `tool` puts in the function's place (`__snaprt_tool__`).
+    """
+
+    __slots__ = ("effect", "fn", "name", "wants_key")
+
+    def __init__(self, fn: Callable[..., Any], effect: Effect, name: str | None) -> None:
+        if effect not in EFFECTS:
+            raise ValueError(f"a tool's effect is one of {', '.join(EFFECTS)}, not {effect!r}")
+        if not callable(fn):
+            raise TypeError(f"a tool has to be something that can be called, not {fn!r}")
+        self.fn = fn
+        self.effect: Effect = effect
+        self.name = name or _name_of(fn)
+        self.wants_key = KEY_PARAMETER in _parameters(fn)
+
+    def __repr__(self) -> str:
+        return f"<Tool {self.name} effect={self.effect}>"
+
+    def __reduce__(self) -> Any:
+        module = getattr(self.fn, "__module__", None)
+        qualname = getattr(self.fn, "__qualname__", None)
+        if isinstance(module, str) and isinstance(qualname, str) and module != "__main__":
+            wrapper: Any = sys.modules.get(module)
+            for part in qualname.split("."):
+                wrapper = getattr(wrapper, part, None)
+            if getattr(wrapper, "__snaprt_tool__", None) is self:
+                return tool_of, (wrapper,)
+        return Tool, (self.fn, self.effect, self.name)
+
+
+def tool_of(wrapper: Any) -> Tool:
+    """The declaration behind a tool's wrapper, as it stands in this process."""
+    found = wrapper.__snaprt_tool__
+    if not isinstance(found, Tool):
+        raise TypeError(f"{wrapper!r} isn't a tool")
+    return found
+
+
+def _name_of(fn: Callable[..., Any]) -> str:
+    inner: Any = fn
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    return getattr(inner, "__qualname__", None) or type(inner).__qualname__
+
+
+def _parameters(fn: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(fn).parameters
+    except (TypeError, ValueError):  # some builtins have none
+        return {}
+
+
+@overload
+def tool(fn: Callable[P, Awaitable[R]], /) -> Callable[P, Awaitable[R]]: ...
+@overload
+def tool(fn: Callable[P, R], /) -> Callable[P, Awaitable[R]]: ...
+@overload
+def tool(*, effect: Effect = ..., name: str | None = ...) -> Callable[[Callable[..., Any]], Any]: ...
+@overload
+def tool(fn: Callable[..., Any], /, *, effect: Effect = ..., name: str | None = ...) -> Any: ...
+
+
+def tool(
+    fn: Callable[..., Any] | None = None, /, *, effect: Effect = "write", name: str | None = None
+) -> Any:
+    """Make a function, sync or async, a tool: an `async def` that agents can await.
+
+    In an agent a call becomes a step: recorded, done outside the agent loop, its result or exception
+    delivered at the await. Anywhere else the function is simply called. `effect` says what a repeat would do
+    ("write", the default; "read"; "idempotent"). A parameter named `idempotency_key` is filled in from
+    run and step unless the caller gives it, and doesn't show in the signature. `name` is for people; it
+    defaults to the function's.
+    """
+    if fn is None:
+        return lambda fn: tool(fn, effect=effect, name=name)
+    declared = Tool(fn, effect, name)
+
+    @functools.wraps(fn)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        return await _perform(declared, args, kwargs)
+
+    call.__snaprt_tool__ = declared  # type: ignore[attr-defined]  # a mark on a function
+    if declared.wants_key:
+        _hide_key(call, fn)
+    return call
+
+
+def _hide_key(wrapper: Callable[..., Any], fn: Callable[..., Any]) -> None:
+    """Frameworks offer a function's parameters to a model; the key isn't the model's to choose."""
+    signature = inspect.signature(fn)
+    shown = [each for name, each in signature.parameters.items() if name != KEY_PARAMETER]
+    wrapper.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]  # PEP 362
+    wrapper.__annotations__ = {
+        name: each for name, each in getattr(fn, "__annotations__", {}).items() if name != KEY_PARAMETER
+    }
+
+
+def _perform(declared: Tool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Awaitable[Any]:
+    kernel = current_kernel()
+    if kernel is not None:
+        future: Awaitable[Any] = kernel.issue(declared, args, kwargs)
+        return future
+    return _simply_call(declared.fn, args, kwargs)
+
+
+async def _simply_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    value = fn(*args, **kwargs)
+    return await value if inspect.isawaitable(value) else value
+
+
+class _StepOperation:
+    """`await snaprt.step(fn, *args, **kwargs)`: call any function as a step, without declaring it.
+
+    All arguments after `fn` are the function's own. The effect is `"write"`, which is never repeated
+    silently; say `step.read(fn, …)` or `step.idempotent(fn, …)` for the others. A function that is a
+    tool already keeps the effect that it declares.
+    """
+
+    async def __call__(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        return await _perform(_declared(fn, "write"), args, kwargs)
+
+    async def read(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """A step that changes nothing: in doubt it is called again."""
+        return await _perform(_declared(fn, "read"), args, kwargs)
+
+    async def idempotent(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """A step that may be repeated with the same `idempotency_key`."""
+        return await _perform(_declared(fn, "idempotent"), args, kwargs)
+
+    def __reduce__(self) -> str:
+        return "step"  # there is one, and it is found by its name
+
+
+step = _StepOperation()
+
+
+def _declared(fn: Callable[..., Any], effect: Effect) -> Tool:
+    found = getattr(fn, "__snaprt_tool__", None)
+    return found if isinstance(found, Tool) else Tool(fn, effect, None)
+
+
+# --- the other operations -------------------------------------------------------------------------
+
+
+async def suspend(payload: Any = None) -> Any:
+    """Show `payload` to a person (or whoever answers) and wait for the answer, minutes or months.
+
+    Returns the answer. Other tasks of the agent go on meanwhile; when everything waits, the run leaves
+    the process. Raises `OutsideAgent` where no agent runs.
+    """
+    return await _kernel_for("snaprt.suspend").ask(payload)
+
+
+def plan(*names: str) -> Plan:
+    """The run's plan, with `names` added at its end where it doesn't have them yet."""
+    found: Plan = _kernel_for("snaprt.plan").plan
+    found.add(*[name for name in dict.fromkeys(names) if name not in found])
+    return found
+
+
+def rules() -> dict[str, Any]:
+    """The rules in force: the model, prompt and versions under which the run decides. A copy."""
+    return dict(_kernel_for("snaprt.rules").rules)
+
+
+def agent(
+    fn: Any = None, /, *, rules: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None
+) -> Any:
+    """Mark an `async def` as an agent, with the rules under which it decides. Returns it unchanged."""
+
+    def mark(marked: AgentFn) -> AgentFn:
+        if not callable(marked):
+            raise TypeError(f"an agent has to be an async function, not {marked!r}")
+        marked.__snaprt_agent__ = {"rules": rules if callable(rules) else dict(rules or {})}  # type: ignore[attr-defined]  # a mark
+        return marked
+
+    return mark if fn is None else mark(fn)

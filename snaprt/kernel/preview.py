@@ -1,0 +1,91 @@
+"""Showing a value: as JSON while it is small, and as the beginning of its text when it isn't.
+
+A run's summary stands in every record and is read without unpickling anything, so whatever an agent
+passes around has to be turned into a little JSON. The work is bounded by `LIMIT`, whatever the size of the
+value, and a value whose `__repr__` fails is still shown.
+"""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from typing import Any
+
+LIMIT = 2048
+"""Characters of JSON, roughly, up to which a value is shown in full: a screenful."""
+
+_SHOWN = 500
+"""Characters shown of a value that is too long."""
+
+_DEPTH = 20
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = _short.maxlong = _SHOWN
+_short.maxlist = _short.maxtuple = _short.maxset = _short.maxfrozenset = _short.maxdict = _short.maxdeque = 20
+
+
+class _NotShowable(Exception):
+    """The value isn't JSON, or is too large for it."""
+
+
+def preview(value: Any) -> Any:
+    """`value` itself if it is JSON of at most `LIMIT` characters, else `{"preview": text, "size": …}`."""
+    try:
+        return _copy(value, [LIMIT], _DEPTH)
+    except _NotShowable:
+        return {"preview": shorten(value), "size": _size(value)}
+
+
+def shorten(value: Any) -> str:
+    """The beginning of the text of `value`."""
+    if isinstance(value, (str, bytes, bytearray)):
+        text = str(value[:_SHOWN]) if isinstance(value, str) else repr(bytes(value[:_SHOWN]))
+        return text if len(value) <= _SHOWN else text + "…"
+    try:
+        text = _short.repr(value)
+    except Exception as error:
+        return f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
+def _size(value: Any) -> str:
+    if isinstance(value, str):
+        return f"{len(value)} characters"
+    if isinstance(value, (bytes, bytearray)):
+        return f"{len(value)} bytes"
+    if isinstance(value, (list, tuple, set, frozenset, dict)):
+        return f"{len(value)} items"
+    return type(value).__name__
+
+
+def _copy(value: Any, budget: list[int], depth: int) -> Any:
+    """A JSON copy of `value`; takes what it costs from `budget`."""
+    kind = type(value)
+    if kind is str:
+        _take(budget, len(value) + 2)
+        return value
+    if value is None or kind is bool or kind is int:
+        _take(budget, 8 if kind is not int else 8 + value.bit_length() // 3)
+        return value
+    if kind is float:
+        _take(budget, 20)
+        if not math.isfinite(value):
+            raise _NotShowable
+        return value
+    if depth == 0:
+        raise _NotShowable
+    if kind is list or kind is tuple:
+        _take(budget, 2 + len(value))
+        return [_copy(item, budget, depth - 1) for item in value]
+    if kind is dict:
+        _take(budget, 2 + 4 * len(value))
+        if any(type(key) is not str for key in value):
+            raise _NotShowable
+        return {_copy(key, budget, depth - 1): _copy(item, budget, depth - 1) for key, item in value.items()}
+    raise _NotShowable
+
+
+def _take(budget: list[int], cost: int) -> None:
+    budget[0] -= cost
+    if budget[0] < 0:
+        raise _NotShowable

@@ -1,0 +1,59 @@
+"""What a run keeps of its tool calls and its questions.
+
+A `Step` is one call of a tool, a `Suspension` one wait for an answer. Both are frozen: what happens to
+one makes a new one in the kernel's table. While a step is open it holds its `Call`, function and
+arguments included, so that a restored run can issue exactly the same call again; afterwards it keeps what
+people want to see of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .events import Call, Effect
+
+StepStatus = Literal["pending", "done", "failed", "cancelled", "refused"]
+SuspensionStatus = Literal["open", "answered", "cancelled", "refused"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of a tool. Numbers count from 1 in the order of the calls."""
+
+    id: int
+    tool: str
+    effect: Effect
+    key: str
+    status: StepStatus = "pending"
+    call: Call | None = None
+    """The call itself while the step is pending, else None."""
+    output: Any = None
+    """What it returned, as `preview` shows it."""
+    error: str | None = None
+    started: float | None = None
+    ended: float | None = None
+
+    def shown(self) -> dict[str, Any]:
+        """As JSON, for a summary."""
+        return {
+            "id": self.id,
+            "tool": self.tool,
+            "effect": self.effect,
+            "status": self.status,
+            "output": self.output,
+            "error": self.error,
+            "started": self.started,
+            "ended": self.ended,
+        }
+
+
+@dataclass(frozen=True)
+class Suspension:
+    """One wait for an answer. Ids are `ask-1`, `ask-2`, … and safe as a name in a path."""
+
+    id: str
+    payload: Any
+    status: SuspensionStatus = "open"
+    by: str | None = None
+    """Who answered, if that is known."""
