@@ -1,1 +1,9 @@
+"""A run's log on fsspec, and a local store that is durable and atomic. Floor 2.
 
+Knows where records lie and who may write them; neither pickles nor what a record means.
+"""
+
+from snaprt.store.log import Log, Stored
+from snaprt.store.store import Listed, Store
+
+__all__ = ["Listed", "Log", "Store", "Stored"]

@@ -1,0 +1,30 @@
+"""Names that become parts of paths: run ids and suspension ids. Nothing else goes into a path unchecked."""
+
+from __future__ import annotations
+
+import re
+
+from snaprt.errors import StoreError
+
+# Safe as one path component on every filesystem and in every URL; never hidden, never `..`.
+_SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
+
+
+def checked_run(run: str) -> str:
+    """The run id, if it may be one. Raises StoreError."""
+    return _checked(run, "run id")
+
+
+def checked_suspension(suspension: str) -> str:
+    """The suspension id, if it may be one. Raises StoreError."""
+    return _checked(suspension, "suspension id")
+
+
+def _checked(name: str, what: str) -> str:
+    if not isinstance(name, str) or not _SAFE.fullmatch(name) or name.endswith("."):
+        raise StoreError(
+            f"{name!r} can't be a {what}: use up to 128 letters, digits, '_', '-' and '.', starting with "
+            "a letter, "
+            f"a digit or '_', and not ending with '.'."
+        )
+    return name

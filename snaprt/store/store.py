@@ -1,0 +1,196 @@
+"""A store: a place at a URL where runs have their logs.
+
+Opens the filesystem behind a URL with the options that truth needs (no listing cache, no shared instance),
+picks the objects for it, sees to the probe before the first write, and lists runs. What a log does is in
+log.py.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Literal
+
+import fsspec  # type: ignore[import-untyped]  # fsspec ships no types
+import fsspec.core  # type: ignore[import-untyped]
+import fsspec.utils  # type: ignore[import-untyped]
+
+from snaprt.errors import MissingExtra, RunExists, SnaprtError, StoreError, UnknownRun
+from snaprt.records.keys import Keyring
+from snaprt.records.record import Header
+from snaprt.store.failures import EXTRAS, explain
+from snaprt.store.local import LocalObjects
+from snaprt.store.log import Log
+from snaprt.store.names import checked_run
+from snaprt.store.objects import WAYS, FsspecObjects, Objects
+from snaprt.store.probe import probe, remembered
+
+_LOCAL = ("file", "local")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A run as a listing shows it: its newest header and summary, or why they can't be shown."""
+
+    run: str
+    header: Header | None
+    summary: Mapping[str, Any]
+    error: SnaprtError | None = None
+
+
+class Store:
+    """A place where runs have their logs. Made by `Store.open`; safe to use from several threads."""
+
+    def __init__(self, objects: Objects, keyring: Keyring, interpreter: Mapping[str, Any], endpoint: str):
+        self.url = objects.url
+        self._objects = objects
+        self._keyring = keyring
+        self._interpreter = interpreter
+        self._endpoint = endpoint
+        self._lock = threading.Lock()
+        self._probed = objects.way is None  # fencing="off" was said
+        self._local = endpoint == "local"
+
+    @classmethod
+    def open(
+        cls,
+        url: str | os.PathLike[str],
+        *,
+        keyring: Keyring | None = None,
+        fencing: Literal["on", "off"] = "on",
+        storage_options: Mapping[str, Any] | None = None,
+        interpreter: Mapping[str, Any] | None = None,
+    ) -> Store:
+        """The store at a URL of any fsspec filesystem, or at a path.
+
+        `storage_options` go to the filesystem; `interpreter` into the header of each record. Nothing is
+        written before the first record. Raises StoreError (MissingExtra) if the URL can't be used,
+        MissingKey without a key.
+        """
+        if fencing not in ("on", "off"):
+            raise StoreError(f'fencing must be "on" or "off", not {fencing!r}.')
+        keyring = keyring or Keyring.default()
+        found = interpreter or {
+            "implementation": sys.implementation.name,
+            "version": platform.python_version(),
+        }
+        objects, endpoint = open_objects(os.fspath(url), fencing == "on", dict(storage_options or {}))
+        store = cls(objects, keyring, found, endpoint)
+        store._greet()
+        return store
+
+    def _greet(self) -> None:
+        """One read: says at once whether the place answers, and learns whether it was probed before."""
+        if remembered(self._objects, self._keyring, self._endpoint):
+            self._probed = True
+
+    def _ready(self) -> None:
+        if self._probed:
+            return
+        with self._lock:
+            if not self._probed:
+                probe(self._objects, self._keyring, self._endpoint)
+                self._probed = True
+
+    def runs(self) -> list[str]:
+        """The ids of all runs here."""
+        return self._objects.folders("runs")
+
+    def exists(self, run: str) -> bool:
+        """Whether there is a run of that id."""
+        return bool(self._objects.sizes(f"runs/{checked_run(run)}/log"))
+
+    def create(self, run: str) -> Log:
+        """The empty log of a new run; its first append makes it. Raises RunExists, here or there."""
+        if self.exists(run):
+            raise RunExists(f"There is already a run {run!r} at {self.url}.")
+        return self._log(run)
+
+    def log(self, run: str) -> Log:
+        """The log of a run that is here. Raises UnknownRun."""
+        log = self._log(run)
+        try:
+            log.refresh()
+        except UnknownRun as error:
+            raise UnknownRun(f"{error} {self._others(run)}") from None
+        return log
+
+    def listing(self) -> Iterator[Listed]:
+        """Every run with its newest header and summary, by id. Reads one head and one summary a run,
+        unpickles nothing, and shows a damaged run as such."""
+        runs = self.runs()
+        if self._objects.parallel == 1 or len(runs) < 2:
+            yield from map(self._listed, runs)
+            return
+        with ThreadPoolExecutor(self._objects.parallel, thread_name_prefix="snaprt-list") as pool:
+            yield from pool.map(self._listed, runs)
+
+    def _listed(self, run: str) -> Listed:
+        try:
+            log = self.log(run)
+            return Listed(run, log.header(), log.summary())
+        except SnaprtError as error:
+            return Listed(run, None, {}, error)
+
+    def _log(self, run: str) -> Log:
+        return Log(self._objects, checked_run(run), self._keyring, self._interpreter, self._ready)
+
+    def _others(self, run: str) -> str:
+        runs = self.runs()
+        if not runs:
+            return "There are no runs at all; is that the right store?"
+        near = get_close_matches(run, runs, 3)
+        return f"Did you mean {' or '.join(map(repr, near))}?" if near else f"It has {len(runs)} others."
+
+
+def open_objects(url: str, fenced: bool, options: dict[str, Any]) -> tuple[Objects, str]:
+    """The objects at a URL and the endpoint that they are reached through. Raises StoreError."""
+    if not url:
+        raise StoreError("The store's URL is empty. Give a path or a URL such as s3://bucket/prefix.")
+    if "::" in url:
+        raise StoreError(
+            f"The store {url} is a chain of filesystems; a cache or archive between would show stale logs. "
+            f"Give the URL of the last one alone."
+        )
+    protocol = fsspec.utils.get_protocol(url)
+    if protocol in _LOCAL:
+        path = fsspec.core.strip_protocol(url)
+        if os.path.exists(path) and not os.path.isdir(path):
+            raise StoreError(f"The store {url} is a file; a store is a folder.")
+        return LocalObjects(path), "local"
+    if fenced and protocol not in WAYS:
+        if protocol not in fsspec.available_protocols():
+            raise StoreError(
+                f"The store {url} has an unknown protocol, {protocol!r}. Use a path, s3://, gs://, az://, "
+                "sftp://, "
+                f"webdav:// or memory://."
+            )
+        raise StoreError(
+            f"The store {url}: no way is known to create an object only if it is absent through "
+            f"{protocol!r}, so two "
+            f'processes could own one run. Say fencing="off" if never more than one works on it.'
+        )
+    if protocol in ("s3", "s3a"):
+        # botocore waits a minute for a connection by default: too long to tell somebody of a mistyped
+        # address.
+        config = {"connect_timeout": 10, "read_timeout": 60, **options.get("config_kwargs", {})}
+        options["config_kwargs"] = config
+    try:
+        fs, root = fsspec.core.url_to_fs(url, skip_instance_cache=True, use_listings_cache=False, **options)
+    except ImportError as error:
+        package, command = EXTRAS.get(protocol, (error.name or "a package", f"pip install {error.name}"))
+        raise MissingExtra(
+            f"The store {url} needs {package}, which isn't installed here. Do: {command}"
+        ) from error
+    except Exception as error:
+        raise explain(error, url, "opening it") from error
+    if not root.strip("/") and protocol != "memory":
+        raise StoreError(f"The store {url} names no bucket or folder.")
+    endpoint = str(getattr(fs, "endpoint_url", None) or options.get("endpoint_url") or protocol)
+    return FsspecObjects(fs, root, url, protocol, fenced=fenced), endpoint
