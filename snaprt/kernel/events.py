@@ -59,7 +59,14 @@ class Open:
     stand_in: Any
 
 
-Command = Call | CancelCall | Ask | Open
+@dataclass(frozen=True)
+class Close:
+    """Close the real thing behind a resource's stand-in, then deliver `Closed`."""
+
+    stand_in: Any
+
+
+Command = Call | CancelCall | Ask | Open | Close
 
 
 # --- events: runtime → kernel ---------------------------------------------------------------------
@@ -89,9 +96,9 @@ class Answer:
 class Refused:
     """State couldn't be saved: `error` is raised at exactly the awaits of these steps and suspensions."""
 
+    steps: Iterable[int]
+    suspensions: Iterable[str]
     error: BaseException
-    steps: Iterable[int] = ()
-    suspensions: Iterable[str] = ()
 
 
 @dataclass(frozen=True)
@@ -109,4 +116,12 @@ class Opened:
     error: BaseException | None = None
 
 
-Event = Result | Answer | Refused | Cancel | Opened
+@dataclass(frozen=True)
+class Closed:
+    """The resource behind `stand_in` is closed; `error` says what closing it raised, if it did."""
+
+    stand_in: Any
+    error: BaseException | None = None
+
+
+Event = Result | Answer | Refused | Cancel | Opened | Closed

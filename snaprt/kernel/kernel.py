@@ -17,17 +17,33 @@ from __future__ import annotations
 
 import asyncio
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from contextvars import Context
 from dataclasses import replace
 from typing import Any, Literal
 
-from .events import Answer, Ask, Call, Cancel, CancelCall, Command, Event, Open, Opened, Refused, Result
+from .events import (
+    Answer,
+    Ask,
+    Call,
+    Cancel,
+    CancelCall,
+    Close,
+    Closed,
+    Command,
+    Event,
+    Open,
+    Opened,
+    Refused,
+    Result,
+)
 from .loop import AgentLoop
 from .plan import Plan
 from .preview import preview, shorten
 from .steps import Step, Suspension
 from .tasks import AgentFuture, AgentTask, AskFuture, CallFuture
+from .whereabouts import parked_line
 
 Status = Literal["running", "completed", "failed", "cancelled"]
 
@@ -61,7 +77,8 @@ class Kernel:
         self._closer: AgentTask | None = None
         self._calls: dict[int, CallFuture] = {}
         self._asks: dict[str, AskFuture] = {}
-        self._openings: list[tuple[Any, AgentFuture]] = []
+        self._handling: list[tuple[Open | Close, AgentFuture]] = []
+        self._resources: list[weakref.ref[Any]] = []
         self._commands: list[Command] = []
         self._cancel_reason: str | None = None
 
@@ -126,8 +143,8 @@ class Kernel:
                 self._take_answer(event)
             case Refused():
                 self._take_refusal(event)
-            case Opened():
-                self._take_opening(event)
+            case Opened() | Closed():
+                self._take_handled(event)
             case Cancel():
                 self._cancel_reason = event.reason
                 if self._root is not None:
@@ -164,11 +181,18 @@ class Kernel:
         self._commands.append(Ask(name, payload))
         return future
 
-    def open(self, stand_in: Any) -> AgentFuture:
-        """Have the real thing behind a stand-in opened; the future is done when it is."""
+    def open_resource(self, stand_in: Any) -> AgentFuture:
+        """Have the real thing behind a stand-in opened; the future gives the stand-in when it is."""
+        return self._handle(Open(stand_in))
+
+    def close_resource(self, stand_in: Any) -> AgentFuture:
+        """Have the real thing behind a stand-in closed."""
+        return self._handle(Close(stand_in))
+
+    def _handle(self, command: Open | Close) -> AgentFuture:
         future = self.loop.create_future()
-        self._openings.append((stand_in, future))
-        self._commands.append(Open(stand_in))
+        self._handling.append((command, future))
+        self._commands.append(command)
         return future
 
     def call_cancelled(self, number: int) -> None:
@@ -198,8 +222,18 @@ class Kernel:
             step.call for step in self.steps.values() if step.status == "pending" and step.call is not None
         ]
 
-    def open_suspensions(self) -> list[Suspension]:
-        return [each for each in self.suspensions.values() if each.status == "open"]
+    def open_suspensions(self) -> dict[str, Suspension]:
+        """Questions that have no answer yet, by id, oldest first."""
+        return {name: each for name, each in self.suspensions.items() if each.status == "open"}
+
+    def open_resources(self) -> list[Any]:
+        """Stand-ins whose real things the agent has open: to be opened again before a loaded run goes on."""
+        return [stand_in for known in self._resources if (stand_in := known()) is not None]
+
+    def where(self) -> list[str]:
+        """Where each task stands, for a person: `Task-2 at agent.py:41 in triage`."""
+        tasks = sorted(asyncio.all_tasks(self.loop), key=_age)
+        return [f"{task.get_name()} at {parked_line(task.get_coro()) or 'its end'}" for task in tasks]
 
     @property
     def current_step(self) -> str | None:
@@ -209,8 +243,7 @@ class Kernel:
         calls = self.pending_calls()
         if calls:
             return calls[-1].tool
-        asks = self.open_suspensions()
-        return asks[-1].id if asks else None
+        return next(reversed(self.open_suspensions()), None)
 
     def summary(self) -> dict[str, Any]:
         """The run as JSON, to be read without unpickling anything: current step, plan, steps with status and
@@ -222,7 +255,8 @@ class Kernel:
             "plan": [{"name": each.name, "status": each.status, "note": each.note} for each in self.plan],
             "steps": [step.shown() for step in self.steps.values()],
             "waiting": [
-                {"suspension": each.id, "payload": preview(each.payload)} for each in self.open_suspensions()
+                {"suspension": name, "payload": preview(each.payload)}
+                for name, each in self.open_suspensions().items()
             ],
             "rules": {name: preview(rule) for name, rule in self.rules.items()},
         }
@@ -272,14 +306,20 @@ class Kernel:
                 self.suspensions[name] = replace(self.suspensions[name], status="refused")
                 ask.set_exception(_another(event.error))
 
-    def _take_opening(self, event: Opened) -> None:
-        waiting, self._openings = self._openings, []
-        for stand_in, future in waiting:
-            if stand_in is not event.stand_in:
-                self._openings.append((stand_in, future))
+    def _take_handled(self, event: Opened | Closed) -> None:
+        stand_in = event.stand_in
+        opened = isinstance(event, Opened)
+        self._resources = [known for known in self._resources if known() is not stand_in]
+        if opened and event.error is None:
+            self._resources.append(weakref.ref(stand_in))
+        wanted = Open if opened else Close
+        waiting, self._handling = self._handling, []
+        for command, future in waiting:
+            if command.stand_in is not stand_in or not isinstance(command, wanted):
+                self._handling.append((command, future))
             elif not future.done():
                 if event.error is None:
-                    future.set_result(stand_in)
+                    future.set_result(stand_in if opened else None)
                 else:
                     future.set_exception(event.error)
 
@@ -293,7 +333,7 @@ class Kernel:
         if root is None or not self._root_ended:
             return
         if self._closer is None:
-            remaining = sorted(asyncio.all_tasks(self.loop), key=lambda task: getattr(task, "_serial", 0))
+            remaining = sorted(asyncio.all_tasks(self.loop), key=_age)
             for task in remaining:
                 task.cancel()
             self._closer = AgentTask(close_down(self.loop, remaining), loop=self.loop, context=Context())
@@ -327,6 +367,11 @@ async def close_down(loop: AgentLoop, remaining: list[Any]) -> None:
                 }
             )
     await loop.shutdown_asyncgens()
+
+
+def _age(task: Any) -> int:
+    """The order in which tasks were made; those that aren't ours have none."""
+    return getattr(task, "_serial", 0)
 
 
 def _in_words(error: BaseException) -> str:

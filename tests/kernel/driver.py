@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from snaprt.kernel import Answer, Ask, Call, CancelCall, Kernel, Open, Opened, Result
+from snaprt.kernel import Answer, Ask, Call, CancelCall, Close, Closed, Kernel, Open, Opened, Result
 
 TRACE: list[Any] = []
 """What driven programs note. A module's global isn't state, so a restored run goes on writing here."""
@@ -87,9 +87,8 @@ class Driver:
         kernel.release()
         self.saves += 1
         restored = Kernel.load(parts, clock=self.clock)
-        self.open = [*restored.pending_calls()] + [
-            Ask(each.id, each.payload) for each in restored.open_suspensions()
-        ]
+        asks = [Ask(each.id, each.payload) for each in restored.open_suspensions().values()]
+        self.open = [*restored.pending_calls(), *asks]
         return restored
 
     def take(self, kernel: Kernel, commands: list[Any]) -> None:
@@ -101,9 +100,11 @@ class Driver:
                 ]
             elif isinstance(command, Open):
                 kernel.deliver(Opened(command.stand_in))
+            elif isinstance(command, Close):
+                kernel.deliver(Closed(command.stand_in))
             else:
                 self.open.append(command)
-        still = {each.id for each in kernel.open_suspensions()}
+        still = kernel.open_suspensions()
         self.open = [each for each in self.open if not isinstance(each, Ask) or each.suspension in still]
         self.open.sort(key=lambda each: (isinstance(each, Ask), getattr(each, "step", 0) or each.suspension))
 
