@@ -50,10 +50,11 @@ def target_of(agent: Any) -> str:
     return f"{getattr(agent, '__module__', '?')}:{getattr(agent, '__qualname__', name_of(agent))}"
 
 
-def rules_of(agent: Any) -> dict[str, str]:
+def rules_of(agent: Any) -> dict[str, Any]:
     """The rules that `@snaprt.agent(rules=…)` gave to this function; none without it."""
-    spec = getattr(_bare(agent), "__snaprt_agent__", None)
-    return dict(spec.rules) if spec is not None else {}
+    mark = getattr(_bare(agent), "__snaprt_agent__", None) or {}
+    rules = mark.get("rules") or {}
+    return dict(rules() if callable(rules) else rules)
 
 
 def today(target: str, agent: Agent | None) -> Agent | None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -31,8 +31,22 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from snaprt import state
-from snaprt.errors import NotSerialisable, SnaprtError, Stalled
-from snaprt.kernel import Answer, Call, CancelCall, Command, Kernel, Open, Opened, Refused, Result
+from snaprt.errors import NotSerialisable, ResourceUnavailable, SnaprtError, Stalled
+from snaprt.kernel import (
+    Answer,
+    Ask,
+    Call,
+    CancelCall,
+    Close,
+    Closed,
+    Command,
+    Kernel,
+    Open,
+    Opened,
+    Refused,
+    Result,
+)
+from snaprt.kernel.preview import preview
 from snaprt.runtime import view
 from snaprt.runtime.calls import Arrival, carry_out
 from snaprt.runtime.outcomes import Cancelled, Completed, Failed, Outcome, Suspended, Waiting
@@ -58,7 +72,7 @@ class Driver:
         self._unwritten: state.Dump | None = None
         self._arrived: list[Arrival] = []
         self._in_hand: dict[int, anyio.CancelScope] = {}
-        self._open: list[resources.StandIn] = []
+        self._opened: list[resources.StandIn] = []
         self._held_back: list[Call] = []
         self._poke = anyio.Event()
         self._tools: TaskGroup | None = None
@@ -86,7 +100,7 @@ class Driver:
             async with anyio.create_task_group() as tools:
                 self._tools = tools
                 try:
-                    await self._reopen(self.kernel.open_resources())
+                    await self._reopen()
                     for call in again:
                         self._start(call)
                     if fresh:
@@ -97,7 +111,7 @@ class Driver:
                 tools.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
-                await self._close_resources()
+                await self._close_all()
             self.kernel.release()
         if stopped is not None:
             raise stopped
@@ -129,18 +143,26 @@ class Driver:
         """Step the kernel and follow its commands until it wants nothing new."""
         while True:
             commands: Sequence[Command] = self.kernel.advance()
-            if not commands:
-                return
-            calls = [command for command in commands if isinstance(command, Call)]
-            asks = [command for command in commands if not isinstance(command, Call | CancelCall | Open)]
+            calls: list[Call] = []
+            suspensions: list[str] = []
             for command in commands:
-                if isinstance(command, CancelCall):
-                    self._cancel(command.step)
-            opens = [command.stand_in for command in commands if isinstance(command, Open)]
-            if opens:
-                await self._reopen(opens, deliver=True)
-            if calls or asks:
-                await self._announce(calls, [ask.suspension for ask in asks])
+                match command:
+                    case Call():
+                        calls.append(command)
+                    case Ask():
+                        suspensions.append(command.suspension)
+                    case CancelCall():
+                        self._cancel(command.step)
+                    case Open():
+                        self.kernel.deliver(Opened(command.stand_in, await self._open(command.stand_in)))
+                    case Close():
+                        self.kernel.deliver(Closed(command.stand_in, await self._close(command.stand_in)))
+            if calls or suspensions:
+                await self._announce(calls, suspensions)
+            elif not commands:
+                if self.kernel.idle or self._arrived:
+                    return
+                await anyio.sleep(0)  # the agent polls: let what it polls for arrive
 
     async def _announce(self, calls: list[Call], suspensions: list[str]) -> None:
         """Save the moment at which these were issued, then start the calls."""
@@ -227,7 +249,12 @@ class Driver:
         error = kernel.error
         if kernel.status == "completed":
             try:
-                await self._append("finish", {}, values=("completed", kernel.value), status="completed")
+                await self._append(
+                    "finish",
+                    {"result": preview(kernel.value)},
+                    values=("completed", kernel.value),
+                    status="completed",
+                )
             except NotSerialisable as refusal:
                 error = refusal
             else:
@@ -311,22 +338,35 @@ class Driver:
         if scope is not None:
             scope.cancel()
 
-    async def _reopen(self, stand_ins: Iterable[resources.StandIn], *, deliver: bool = False) -> None:
-        for stand_in in stand_ins:
-            error: BaseException | None = None
-            try:
-                await resources.open_handle(stand_in)
-                self._open.append(stand_in)
-            except Exception as raised:
-                if not deliver:
-                    raise
-                error = raised
-            if deliver:
-                self.kernel.deliver(Opened(stand_in, error))
+    async def _open(self, stand_in: resources.StandIn) -> BaseException | None:
+        try:
+            await resources.open_handle(stand_in)
+        except Exception as error:
+            return error
+        self._opened.append(stand_in)
+        return None
 
-    async def _close_resources(self) -> None:
-        while self._open:
-            await resources.close_handle(self._open.pop())
+    async def _close(self, stand_in: resources.StandIn) -> BaseException | None:
+        self._opened = [each for each in self._opened if each is not stand_in]
+        try:
+            await resources.close_handle(stand_in)
+        except Exception as error:
+            return error
+        return None
+
+    async def _reopen(self) -> None:
+        """Open again what the restored agent holds, before any of it runs."""
+        for stand_in in self.kernel.open_resources():
+            error = await self._open(stand_in)
+            if error is not None:
+                raise ResourceUnavailable(
+                    f"Run {self.log.run} holds the resource {stand_in!r}, which can't be opened here: {error!r}. "
+                    "The run stays as it was; mend that and resume again."
+                ) from error
+
+    async def _close_all(self) -> None:
+        while self._opened:
+            await self._close(self._opened[-1])
 
     # --- waiting ------------------------------------------------------------------------------
 

@@ -75,7 +75,7 @@ class RunInfo:
     steps: list[dict[str, Any]] = field(default_factory=list)
     waiting: tuple[Waiting, ...] = ()
     until: float | None = None
-    rules: Mapping[str, str] = field(default_factory=dict)
+    rules: Mapping[str, Any] = field(default_factory=dict)
     result: Any = None
     error: str | None = None
     records: int = 0

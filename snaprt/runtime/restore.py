@@ -19,7 +19,7 @@ from snaprt.records import Record
 from snaprt.runtime.agents import Agent, rules_of
 from snaprt.runtime.outcomes import Cancelled, Completed, Failed, Outcome
 
-Rules = Mapping[str, str]
+Rules = Mapping[str, Any]
 
 
 def settle_rules(
@@ -38,8 +38,8 @@ def settle_rules(
         then, now = recorded.get(name), current.get(name)
         if then != now:
             lines += difflib.unified_diff(
-                (then or "").splitlines(),
-                (now or "").splitlines(),
+                _text(then).splitlines(),
+                _text(now).splitlines(),
                 f"{name} (recorded)",
                 f"{name} (today)",
                 lineterm="",
@@ -48,6 +48,10 @@ def settle_rules(
         f"The rules of run {run_id} differ from today's. Say rules='recorded' (--rules recorded) to go on "
         "under the recorded ones, or rules='current' (--rules current) to change over.\n" + "\n".join(lines)
     )
+
+
+def _text(rule: Any) -> str:
+    return "" if rule is None else rule if isinstance(rule, str) else repr(rule)
 
 
 def check_interpreter(run_id: str, recorded: Mapping[str, Any]) -> None:

@@ -23,7 +23,7 @@ from typing import Any, Literal, Self
 import anyio
 import anyio.to_thread
 
-from snaprt import state
+from snaprt import frames, state
 from snaprt.errors import Fenced, InDoubt, RunBusy, UnknownSuspension, UsageError
 from snaprt.kernel import Call, Kernel
 from snaprt.records import Keyring, Record
@@ -106,6 +106,7 @@ class Runtime:
             keyring=self._keyring,
             fencing=self._fencing,
             storage_options=self._storage_options or None,
+            interpreter=frames.interpreter(),
         )
         await self._stack.__aenter__()
         self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
@@ -151,8 +152,8 @@ class Runtime:
             "summary": [view.encode(kernel.summary())],
             "values": state.dump((agent, args, kwargs)).parts,
         }
-        log: Log = await _in_thread(self._open.log, run_id)
-        await _in_thread(log.create, detail=detail, sections=sections)
+        log: Log = await _in_thread(self._open.create, run_id)
+        await _in_thread(log.append, "start", detail=detail, sections=sections)
         kernel.start(agent, args, kwargs)
         return self._drive(log, kernel, epoch=0, about=about)
 
@@ -173,7 +174,7 @@ class Runtime:
         """
         if run_id in self._drivers:
             return self._runs[run_id]
-        log: Log = await _in_thread(self._existing, run_id)
+        log: Log = await _in_thread(self._open.log, run_id)
         headers = await _in_thread(log.headers)
         first, last = headers[0], headers[-1]
         if last.kind == "finish":
@@ -233,7 +234,7 @@ class Runtime:
         in hand takes it in at once; others do when they are resumed. Raises UnknownRun,
         UnknownSuspension, AlreadyAnswered, NotSerialisable.
         """
-        log: Log = await _in_thread(self._existing, run_id)
+        log: Log = await _in_thread(self._open.log, run_id)
         summary = await _in_thread(log.summary)
         waiting = [item["suspension"] for item in summary.get("waiting", ())]
         if suspension is None:
@@ -252,17 +253,17 @@ class Runtime:
 
     async def list(self) -> list[RunInfo]:
         """Every run at the store, the most recently changed first. Nothing is unpickled."""
-        runs = await _in_thread(self._open.runs)
-        infos = [await _in_thread(view.brief, self._open.log(run)) for run in runs]
+        listed = await _in_thread(lambda: list(self._open.listing()))
+        infos = [view.brief(each) for each in listed]
         return sorted(infos, key=lambda info: info.updated, reverse=True)
 
     async def show(self, run_id: str) -> RunInfo:
         """One run with its plan, steps, questions, and where its bytes lie. Nothing is unpickled."""
-        return await _in_thread(view.full, await _in_thread(self._existing, run_id))
+        return await _in_thread(view.full, await _in_thread(self._open.log, run_id))
 
     async def verify(self, run_id: str) -> Report:
         """Prove every record and blob of the run, and say which don't hold."""
-        return await _in_thread((await _in_thread(self._existing, run_id)).verify)
+        return await _in_thread((await _in_thread(self._open.log, run_id)).verify)
 
     # --- inside -------------------------------------------------------------------------------
 
@@ -271,11 +272,6 @@ class Runtime:
         if self._store is None:
             raise UsageError("This Runtime isn't open. Use it as `async with snaprt.Runtime(url) as rt:`.")
         return self._store
-
-    def _existing(self, run_id: str) -> Log:
-        log = self._open.log(run_id)
-        log.refresh()
-        return log
 
     def _drive(
         self,

@@ -11,8 +11,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from snaprt.records import Header
 from snaprt.runtime.outcomes import RunInfo, Waiting
-from snaprt.store import Log
+from snaprt.store import Listed, Log
 
 
 def encode(summary: Mapping[str, Any]) -> bytes:
@@ -20,24 +21,30 @@ def encode(summary: Mapping[str, Any]) -> bytes:
     return json.dumps(summary, separators=(",", ":")).encode()
 
 
-def brief(log: Log) -> RunInfo:
-    """What `ls` shows: two headers and one summary."""
-    log.refresh()
-    return _info(log, objects=[])
+def brief(listed: Listed) -> RunInfo:
+    """What `ls` shows: the newest header and summary; a damaged run is shown as such."""
+    if listed.header is None:
+        return RunInfo(listed.run, "damaged", "?", 0.0, 0.0, error=str(listed.error))
+    return _info(listed.run, listed.header, listed.summary)
 
 
 def full(log: Log) -> RunInfo:
     """What `show` shows: `brief`, and every object of the run with its size in bytes."""
-    log.refresh()
-    return _info(log, objects=list(log.sizes().items()))
+    where = log.url(1).rpartition("/log/")[0]
+    objects = [(f"{where}/{name}", size) for name, size in log.sizes().items()]
+    return _info(log.run, log.header(), log.summary(), where=where, objects=objects)
 
 
-def _info(log: Log, *, objects: list[tuple[str, int]]) -> RunInfo:
-    last = log.last()
-    summary = log.summary()
+def _info(
+    run: str,
+    last: Header,
+    summary: Mapping[str, Any],
+    where: str = "",
+    objects: list[tuple[str, int]] | None = None,
+) -> RunInfo:
     detail = last.detail
     return RunInfo(
-        run=log.run,
+        run=run,
         status=detail["status"],
         agent=detail["agent"],
         started=detail["started"],
@@ -48,10 +55,10 @@ def _info(log: Log, *, objects: list[tuple[str, int]]) -> RunInfo:
         waiting=tuple(Waiting(item["suspension"], item["payload"]) for item in summary.get("waiting") or ()),
         until=detail.get("until"),
         rules=summary.get("rules") or {},
-        result=summary.get("result"),
-        error=detail.get("error") or summary.get("error"),
+        result=detail.get("result"),
+        error=detail.get("error"),
         records=last.number,
-        bytes=sum(size for _, size in objects),
-        where=log.url(),
-        objects=objects,
+        bytes=sum(size for _, size in objects or ()),
+        where=where,
+        objects=objects or [],
     )

@@ -46,7 +46,13 @@ def test_a_run_resumes_under_another_seed_folder_and_flags(url: str, tmp_path: P
 def test_an_optimised_process_takes_over_what_carries_no_asserts(url: str, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
     first = drive(
-        "start", url, "r", "tests.runtime.agents:two_questions", json.dumps([str(ledger)]), seed=3, cwd=tmp_path
+        "start",
+        url,
+        "r",
+        "tests.runtime.agents:two_questions",
+        json.dumps([str(ledger)]),
+        seed=3,
+        cwd=tmp_path,
     )
     assert first["outcome"] == "Suspended"
     for item in first["waiting"]:

@@ -1,7 +1,7 @@
 """Another process for the runtime's tests: start or resume a run, print how it ended as JSON.
 
-    python -m tests.runtime.process start URL RUN module:function JSON-arguments
-    python -m tests.runtime.process resume URL RUN
+python -m tests.runtime.process start URL RUN module:function JSON-arguments
+python -m tests.runtime.process resume URL RUN
 """
 
 from __future__ import annotations
