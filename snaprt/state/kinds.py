@@ -14,6 +14,7 @@ import datetime
 import re
 import sys
 import types
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -596,6 +597,11 @@ TABLE: tuple[Kind, ...] = (
         "log handler",
         _named("logging:Handler", "logging.handlers:QueueListener"),
         "configure logging at import in every process; loggers travel by name",
+    ),
+    Kind(
+        "weak proxy",
+        (weakref.ProxyType, weakref.CallableProxyType),
+        "keep a weakref.ref, which doesn't pass for its target when it is saved",
     ),
     Kind("finalizer", ("weakref:finalize",), "clean up in a finally block or a with statement, which travel"),
     Kind(

@@ -1,0 +1,460 @@
+"""What hangs off an object, and what a person calls each branch.
+
+For the slow walk of `paths`: frames by their variables and stack, tasks and futures, exceptions, closures,
+containers; the rest through its reduce value, as a pickler sees it, its parts named after the attributes they
+come from. This file knows no handles beyond the kinds that only show when an object is taken apart, and
+decides nothing: it yields steps and what they lead to.
+
+A frame that is awaited by another, and the frame of a task, begin their path anew: where such a frame stands
+says more than how it was reached. The steps that lead to them have an empty `joint`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextvars
+import copyreg
+import functools
+import gc
+import itertools
+import os
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from snaprt import frames
+from snaprt.state.handles import CONTEXT_TOKEN, UNPICKLABLE
+from snaprt.state.kinds import Kind
+from snaprt.state.operands import line_at, operand_names
+
+Reduce = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One edge of a path. `joint` stands before `text`; a step without a parent begins the path."""
+
+    parent: Step | None
+    text: str
+    joint: str = " → "
+    task: str = ""
+
+    def path(self) -> str:
+        parts: list[str] = []
+        step: Step | None = self
+        while step is not None:
+            if step.text:
+                parts.append(step.text)
+                if step.parent is not None:
+                    parts.append(step.joint)
+            step = step.parent
+        return "".join(reversed(parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Unpicklable:
+    """In the place of children: the object itself can't be taken apart, and why."""
+
+    kind: Kind
+    reason: str
+
+
+Branches = Iterator[tuple[Step, Any]]
+
+
+def branches(step: Step, obj: Any, reduce: Reduce | None) -> Branches | Unpicklable:
+    cls = type(obj)
+    named = _BY_TYPE.get(cls)
+    if named is not None:
+        return named(step, obj)
+    # type(obj), not isinstance: a stand-in answers isinstance as its handle would.
+    if issubclass(cls, BaseException):
+        return _exception(step, obj)
+    if issubclass(cls, (asyncio.Future, _PurePythonFuture)):
+        return _future(step, obj)
+    if issubclass(cls, asyncio.Handle):
+        return _handle(step, obj)
+    if issubclass(cls, type):
+        return _class(step, obj)
+    return _reduced(step, obj, reduce)
+
+
+def _reduced(step: Step, obj: Any, reduce: Reduce | None) -> Branches | Unpicklable:
+    value: Any = NotImplemented
+    if reduce is not None:
+        value = reduce(obj)
+    if value is NotImplemented:
+        dispatched = copyreg.dispatch_table.get(type(obj))
+        if dispatched is not None:
+            value = dispatched(obj)
+        elif type(obj) in _REFERENTS_TELL:
+            return iter([(Step(step, "what it iterates"), child) for child in gc.get_referents(obj)])
+        else:
+            try:
+                value = obj.__reduce_ex__(4)
+            except TypeError as error:
+                kind = CONTEXT_TOKEN if type(obj) is contextvars.Token else UNPICKLABLE
+                return Unpicklable(kind, said(error))
+    if isinstance(value, str):
+        return iter(())
+    if not isinstance(value, tuple) or len(value) < 2:
+        return Unpicklable(UNPICKLABLE, f"its reducer gives {value!r}, which is no reduce value")
+    return _reduce_value(step, obj, value)
+
+
+# --- frames and what runs in them --------------------------------------------------------------------
+
+_PurePythonFuture: type = asyncio.futures._PyFuture  # type: ignore[attr-defined]  # the loop's futures derive from it
+
+
+def _frame(step: Step, obj: Any) -> Branches:
+    frozen = frames.freeze(obj)
+    shell, code = frozen.shell, frozen.code
+    line = line_at(code, shell.offset) if shell.status == "suspended" else code.co_firstlineno
+    where = f"{short_path(code.co_filename)}:{line} in {shell.qualname}"
+    at = Step(None if step.text == "state" or step.joint == "" else step, where)
+    if step.joint == "":
+        at = Step(None, f"{step.task}: {where}" if step.task else where, task=step.task)
+    values = iter(frozen.values)
+    for name, cell, kind in _slots(code, shell.slots):
+        value = next(values)
+        here = Step(at, f"{kind} {name!r}", ": ")
+        if cell and isinstance(value, types.CellType):
+            yield from _cell(here, value, own=True)
+        else:
+            yield here, value
+    depth = len(shell.stack)
+    names = operand_names(code, shell.offset, depth) if depth else []
+    for index, letter in enumerate(shell.stack):
+        if letter != "v":
+            continue
+        value = next(values)
+        text = names[index] if names else f"value on the stack at line {line}"
+        last = index == depth - 1
+        awaited = last and _is_awaitable(value) and text.startswith(("awaited", "value on the stack at"))
+        if awaited and type(value) in _FRAMES:
+            yield Step(at, text, "", task=at.task), value
+        elif awaited and type(value) in _AWAITABLES:
+            for inner in gc.get_referents(value):
+                if type(inner) in _FRAMES:
+                    yield Step(at, text, "", task=at.task), inner
+                else:
+                    yield Step(at, text, ": "), inner
+        else:
+            yield Step(at, text, ": "), value
+    if frozen.handled is not None:
+        yield Step(at, "exception being handled", ": "), frozen.handled
+    if _by_value(frozen.globals):
+        for name in _global_names(code):
+            if name in frozen.globals:
+                yield Step(at, f"global {name!r}", ": "), frozen.globals[name]
+
+
+def _slots(code: types.CodeType, bound: str) -> Iterator[tuple[str, bool, str]]:
+    """Name, whether it is a cell's slot, and what to call it, for each bound slot in order."""
+    cells = [name for name in code.co_cellvars if name not in code.co_varnames]
+    names = [(name, name in code.co_cellvars, "local") for name in code.co_varnames]
+    names += [(name, True, "local") for name in cells]
+    names += [(name, True, "closure variable") for name in code.co_freevars]
+    for name, letter in zip(names, bound, strict=True):
+        if letter == "v":
+            yield name
+
+
+def _task_name(task: Any) -> str:
+    return f"task {task.get_name()!r}"
+
+
+def _future(step: Step, obj: Any) -> Branches:
+    """A task or future of the agent loop, also the C ones that the library itself makes."""
+    at = step
+    task = ""
+    if hasattr(type(obj), "get_coro"):
+        task = _task_name(obj)
+        at = Step(None, task)
+        yield Step(at, "coroutine", "", task=task), obj.get_coro()
+        yield Step(at, "context"), getattr(obj, "_context", None)
+        yield Step(at, "awaited future"), obj._fut_waiter
+    yield Step(at, "result"), obj._result
+    yield Step(at, "exception"), obj._exception
+    for callback in obj._callbacks or ():
+        yield Step(at, "callback"), callback[0]
+        yield Step(at, "context of a callback"), callback[1]
+    for name, value in getattr(obj, "__dict__", {}).items():
+        if name not in _OF_FUTURES:
+            yield Step(at, f".{name}"), value
+
+
+# Said already, or made anew with the object.
+_OF_FUTURES = frozenset(
+    (
+        *("_loop", "_coro", "_context", "_fut_waiter", "_result", "_exception", "_callbacks"),
+        *("_source_traceback", "_exception_tb"),
+    )
+)
+
+
+def _handle(step: Step, obj: Any) -> Branches:
+    if obj._cancelled:
+        return
+    yield Step(step, "callback"), obj._callback
+    for index, value in enumerate(obj._args or ()):
+        yield Step(step, f"argument [{index}]"), value
+    yield Step(step, "context"), obj._context
+
+
+def _opaque(step: Step, obj: Any) -> Branches:
+    for inner in gc.get_referents(obj):
+        yield Step(step.parent, step.text, step.joint, step.task), inner
+
+
+class _NoLoop:
+    """Just enough of a loop to make a C future, whose iterator's type has no name."""
+
+    def get_debug(self) -> bool:
+        return False
+
+
+def _opaque_types() -> set[type]:
+    """The nameless types that stand between an await and what it waits for."""
+
+    async def coroutine() -> None: ...
+
+    async def generator() -> Any:
+        yield
+
+    began, held = coroutine(), generator()
+    asend = held.asend(None)
+    nexts: Any = anext(held, None)
+    future: Any = asyncio.Future(loop=_NoLoop())  # type: ignore[arg-type]  # never used to wait
+    found = {type(began.__await__()), type(asend), type(nexts), type(future.__await__()), type(held.aclose())}
+    began.close()
+    asend.close()
+    return found
+
+
+def _is_awaitable(value: object) -> bool:
+    return type(value) in _FRAMES or type(value) in _AWAITABLES or hasattr(type(value), "__await__")
+
+
+# --- data --------------------------------------------------------------------------------------------
+
+
+def _mapping(step: Step, obj: Mapping[Any, Any]) -> Branches:
+    for key, value in list(obj.items()):
+        shown = f"[{_short(key)}]"
+        yield Step(step, f"key {shown}"), key
+        yield Step(step, shown), value
+
+
+def _sequence(step: Step, obj: Any) -> Branches:
+    for index, value in enumerate(list(obj)):
+        yield Step(step, f"[{index}]"), value
+
+
+def _set(step: Step, obj: Any) -> Branches:
+    for value in list(obj):
+        yield Step(step, "item of the set"), value
+
+
+def _exception(step: Step, obj: BaseException) -> Branches:
+    parts = obj.exceptions if isinstance(obj, BaseExceptionGroup) else ()
+    for index, value in enumerate(parts):
+        yield Step(step, f".exceptions → [{index}]"), value
+    for index, value in enumerate(obj.args):
+        if value is not parts and not (parts and isinstance(value, (list, tuple)) and index == 1):
+            yield Step(step, f".args → [{index}]"), value
+    for name, value in obj.__dict__.items():
+        yield Step(step, f".{name}"), value
+    yield Step(step, ".__cause__"), obj.__cause__
+    yield Step(step, ".__context__"), obj.__context__
+    if isinstance(obj, StopIteration):
+        yield Step(step, ".value"), obj.value
+
+
+def _context(step: Step, obj: contextvars.Context) -> Branches:
+    for var, value in obj.items():
+        yield Step(step, f"context variable {var.name!r}"), value
+
+
+def _cell(step: Step, obj: types.CellType, *, own: bool = False) -> Branches:
+    """A cell's content, as its variable if the step names one already."""
+    try:
+        content = obj.cell_contents
+    except ValueError:  # not bound yet
+        return
+    yield (step if own else Step(step, "content of the cell")), content
+
+
+def _function(step: Step, obj: types.FunctionType) -> Branches:
+    for name, cell in zip(obj.__code__.co_freevars, obj.__closure__ or (), strict=True):
+        yield from _cell(Step(step, f"closure variable {name!r}"), cell, own=True)
+    positional = obj.__code__.co_varnames[: obj.__code__.co_argcount]
+    defaults = obj.__defaults__ or ()
+    for name, value in zip(positional[len(positional) - len(defaults) :], defaults, strict=True):
+        yield Step(step, f"default of {name!r}"), value
+    for name, value in (obj.__kwdefaults__ or {}).items():
+        yield Step(step, f"default of {name!r}"), value
+    for name, value in obj.__dict__.items():
+        yield Step(step, f".{name}"), value
+    if _by_value(obj.__globals__):
+        for name in _global_names(obj.__code__):
+            if name in obj.__globals__:
+                yield Step(step, f"global {name!r}"), obj.__globals__[name]
+
+
+def _class(step: Step, obj: type) -> Branches:
+    for index, base in enumerate(obj.__bases__):
+        yield Step(step, f".__bases__ → [{index}]"), base
+    for name, value in list(vars(obj).items()):
+        if name not in ("__dict__", "__weakref__", "__module__", "__doc__", "_abc_impl"):
+            yield Step(step, f".{name}"), value
+
+
+def _method(step: Step, obj: Any) -> Branches:
+    yield Step(step, ".__self__"), obj.__self__
+    if isinstance(obj, types.MethodType):
+        yield Step(step, ".__func__"), obj.__func__
+
+
+def _descriptor(step: Step, obj: Any) -> Branches:
+    yield Step(step, ".__func__"), obj.__func__
+
+
+def _property(step: Step, obj: property) -> Branches:
+    yield Step(step, ".fget"), obj.fget
+    yield Step(step, ".fset"), obj.fset
+    yield Step(step, ".fdel"), obj.fdel
+
+
+def _partial(step: Step, obj: functools.partial[Any]) -> Branches:
+    yield Step(step, ".func"), obj.func
+    for index, value in enumerate(obj.args):
+        yield Step(step, f".args → [{index}]"), value
+    for name, value in obj.keywords.items():
+        yield Step(step, f".keywords → [{name!r}]"), value
+    for name, value in obj.__dict__.items():
+        yield Step(step, f".{name}"), value
+
+
+def _reduce_value(step: Step, obj: Any, value: tuple[Any, ...]) -> Branches:
+    """The parts of a reduce value, named after the attributes that they come from where that shows."""
+    make, args, state, items, pairs, *_ = (*value, None, None, None, None, None)[:6]
+    attributes = {id(held): name for name, held in getattr(obj, "__dict__", {}).items()}
+    yield Step(step, "its maker"), make
+    sources = [arg for arg in args if not isinstance(arg, type)]
+    for arg in args:
+        if isinstance(arg, type):
+            yield Step(step, "its class"), arg
+        elif id(arg) in attributes:
+            yield Step(step, f".{attributes[id(arg)]}"), arg
+        elif hasattr(type(obj), "__next__"):
+            which = "" if len(sources) == 1 else f" [{next(i for i, s in enumerate(sources) if s is arg)}]"
+            yield Step(step, f"what it iterates{which}"), arg
+        else:
+            index = next(i for i, s in enumerate(args) if s is arg)
+            yield Step(step, f"argument [{index}] of its reducer"), arg
+    yield from _state(step, state)
+    for index, item in enumerate(items or ()):
+        yield Step(step, f"[{index}]"), item
+    for key, item in pairs or ():
+        yield Step(step, f"key [{_short(key)}]"), key
+        yield Step(step, f"[{_short(key)}]"), item
+
+
+def _state(step: Step, state: Any) -> Branches:
+    parts = state if type(state) is tuple and len(state) == 2 else (state,)
+    if all(part is None or type(part) is dict for part in parts):
+        for part in parts:
+            for name, held in (part or {}).items():
+                text = f".{name}" if isinstance(name, str) else f"[{_short(name)}]"
+                yield Step(step, text), held
+    else:
+        yield Step(step, ".__getstate__()"), state
+
+
+def _by_value(namespace: dict[str, Any]) -> bool:
+    """Whether functions of this namespace carry the globals they use: scripts, notebooks, exec."""
+    name = namespace.get("__name__")
+    return name == "__main__" or (name is not None and name not in sys.modules)
+
+
+def _global_names(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _global_names(constant)
+
+
+def _short(key: object) -> str:
+    """A key as it would be written, if that is safe and short; else its type."""
+    if type(key) in (str, bytes, int, float, bool, type(None)):
+        text = repr(key)
+        return text if len(text) <= 40 else text[:38] + "…" + text[-1]
+    if type(key) is tuple and len(key) <= 4:
+        return "(" + ", ".join(_short(item) for item in key) + ("," if len(key) == 1 else "") + ")"
+    if isinstance(key, type):
+        return key.__qualname__
+    return f"<{type(key).__qualname__}>"
+
+
+def said(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= 200 else text[:199] + "…"
+
+
+def short_path(filename: str) -> str:
+    """A source file as short as it can be found: from the directory it is imported from, or where we are."""
+    best = filename
+    for directory in (os.getcwd(), *sys.path):
+        root = os.path.join(os.path.abspath(directory or os.curdir), "")
+        if root != os.sep and filename.startswith(root) and len(filename) - len(root) < len(best):
+            best = filename[len(root) :]
+    return best
+
+
+_FRAMES = frozenset((types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType))
+_AWAITABLES = _opaque_types()
+
+LEAVES: frozenset[type] = frozenset(
+    (
+        *(int, float, complex, bool, str, bytes, bytearray, type(None), type(...), type(NotImplemented)),
+        *(range, types.CodeType, types.GenericAlias, types.UnionType, contextvars.ContextVar),
+        *(types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType),
+        *(types.MemberDescriptorType, types.ClassMethodDescriptorType),
+    )
+)
+
+# Types that pickle refuses and a reducer of ours may not; what they refer to is what they go through.
+_REFERENTS_TELL: frozenset[type] = frozenset(
+    (
+        *(type({}.keys()), type({}.values()), type({}.items()), types.MappingProxyType),
+        *(type(iter({})), type(iter({}.values())), type(iter({}.items())), type(iter(set()))),
+        *(type(reversed({})), type(reversed({}.values())), type(reversed({}.items()))),
+        *(cls for cls in vars(itertools).values() if isinstance(cls, type)),  # from 3.14 on
+    )
+)
+
+_BY_TYPE: dict[type, Callable[[Step, Any], Branches]] = {
+    dict: _mapping,
+    list: _sequence,
+    tuple: _sequence,
+    collections.deque: _sequence,
+    set: _set,
+    frozenset: _set,
+    contextvars.Context: _context,
+    types.CellType: _cell,
+    types.FunctionType: _function,
+    types.MethodType: _method,
+    types.BuiltinMethodType: _method,
+    types.MethodWrapperType: _method,
+    functools.partial: _partial,
+    staticmethod: _descriptor,
+    classmethod: _descriptor,
+    property: _property,
+    **dict.fromkeys(_FRAMES, _frame),
+    **dict.fromkeys(_AWAITABLES, _opaque),
+}

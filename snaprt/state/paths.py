@@ -1,0 +1,156 @@
+"""The slow walk: every offender in a state, each with the shortest path to it.
+
+A pickler stops at the first thing that it can't take and doesn't know where it stands. So after a
+refusal `find` walks the same objects again, breadth first, in the way a pickler would reach them, and
+says for each offender where it hangs in words of the user's program: task, file, line, function,
+variable, attribute, index.
+
+    agent.py:41 in triage: local 'client' → .session → ['pool'] → [3]: socket.socket
+
+What it must not know: how anything is written or restored. It takes two things from the pickler that
+calls it: `travels(obj)`, whether an object goes by reference (then nothing under it is saved, so it isn't
+walked), and `reduce(obj)`, what a reducer of ours would make of it. The children of the types that people
+meet in their code are named here; the rest is walked through its reduce value, whose parts are named
+after the attributes they come from.
+
+The queue holds steps that know their parent, so no path is built before it's needed, and recursion has
+no limit. A frame that is awaited by another, and a task's frame, begin their path anew: where such a
+frame stands says more than how it was reached. Everything seen is kept alive until the walk ends,
+because ids tell what was seen.
+"""
+
+from __future__ import annotations
+
+import collections
+import sys
+import types
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from snaprt.errors import NotCapturable, NotSerialisable, UnsupportedInterpreter
+from snaprt.state import handles
+from snaprt.state.branches import LEAVES, Reduce, Step, Unpicklable, branches, said
+from snaprt.state.handles import UNPICKLABLE, WEAK_REFERENCE, Offender
+from snaprt.state.kinds import Kind
+
+Travels = Callable[[Any], bool]
+
+
+def find(
+    root: object,
+    *,
+    resolve: Mapping[str, object] | None = None,
+    travels: Travels | None = None,
+    reduce: Reduce | None = None,
+    failure: BaseException | None = None,
+) -> list[Offender]:
+    """Every offender that a dump of `root` would hold, nearest first, each once.
+
+    `resolve` holds objects that travel as names. `travels(obj)` says what else goes by reference (default:
+    what can be imported by its name). `reduce(obj)` gives a reduce value, or NotImplemented to leave the
+    object to pickle's own ways. `failure` is what the pickler met: if the walk finds nothing, it is
+    reported as an offender itself, so that a refusal never comes without one.
+    """
+    walk = _Walk(resolve or {}, travels or importable, reduce)
+    walk.run(root)
+    if not walk.offenders and failure is not None:
+        walk.offenders.append(
+            Offender(
+                "state", handles.type_name(type(root)), UNPICKLABLE.hint, UNPICKLABLE.name, said(failure)
+            )
+        )
+    return walk.offenders
+
+
+def refusal(offenders: list[Offender]) -> NotSerialisable:
+    """The error that names them all: how many, one line each with its hint, and what to do next."""
+    count = len(offenders)
+    things = "1 thing in this state" if count == 1 else f"{count} things in this state"
+    lines = [f"{things} can't travel to another process, so nothing was saved; the last good state stays."]
+    for offender in offenders:
+        because = f" ({offender.reason})" if offender.reason else ""
+        lines.append(f"  {offender}{because}\n      {offender.kind}: {offender.hint}.")
+    lines.append("Mend the code at these places and the run can be saved at this await.")
+    return NotSerialisable("\n".join(lines), offenders)
+
+
+def importable(obj: object) -> bool:
+    """Whether `obj` is a module, or a class or function that another process finds under its name."""
+    if isinstance(obj, types.ModuleType):
+        return True
+    if not isinstance(obj, (type, types.FunctionType, types.BuiltinFunctionType)):
+        return False
+    name = getattr(obj, "__module__", None)
+    if isinstance(obj, types.FunctionType):
+        name = obj.__globals__.get("__name__", name)
+    if name is None or name == "__main__":
+        return False
+    found: Any = sys.modules.get(name)
+    for part in obj.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is obj
+
+
+_FRAME = Kind(
+    "frame that can't be captured",
+    (types.GeneratorType,),
+    "let it finish, or suspend it at an await or a yield, before the state is saved",
+)
+
+
+class _Walk:
+    def __init__(self, resolve: Mapping[str, object], travels: Travels, reduce: Reduce | None) -> None:
+        self.offenders: list[Offender] = []
+        self._resolved = {id(obj) for obj in resolve.values()}
+        self._travels = travels
+        self._reduce = reduce
+        self._seen: dict[int, Any] = {}
+        self._weak: list[tuple[Step, weakref.ref[Any]]] = []
+        self._queue: collections.deque[tuple[Step, Any]] = collections.deque()
+
+    def run(self, root: object) -> None:
+        self._queue.append((Step(None, "state"), root))
+        while self._queue:
+            step, obj = self._queue.popleft()
+            if type(obj) in LEAVES or id(obj) in self._seen:
+                continue
+            self._seen[id(obj)] = obj
+            if id(obj) in self._resolved or self._goes_by_reference(obj):
+                continue
+            kind = handles.refuse(obj)
+            if kind is not None:
+                self._report(step, obj, kind)
+                continue
+            self._expand(step, obj)
+        for step, weak in self._weak:
+            target = weak()
+            if target is not None and not (id(target) in self._seen or self._goes_by_reference(target)):
+                self._report(step, weak, WEAK_REFERENCE, f"to a {handles.type_name(type(target))}")
+
+    def _expand(self, step: Step, obj: object) -> None:
+        try:
+            if isinstance(obj, weakref.ref):
+                self._weak.append((step, obj))
+                return
+            children = branches(step, obj, self._reduce)
+            if isinstance(children, Unpicklable):
+                self._report(step, obj, children.kind, children.reason)
+            else:
+                self._queue.extend(children)
+        except (NotCapturable, UnsupportedInterpreter) as error:
+            self._report(step, obj, _FRAME, said(error))
+        except Exception as error:
+            # Whatever a user's __reduce_ex__ raises, the pickler meets it too.
+            self._report(step, obj, UNPICKLABLE, said(error))
+
+    def _goes_by_reference(self, obj: object) -> bool:
+        try:
+            return self._travels(obj)
+        except Exception:
+            return False
+
+    def _report(self, step: Step, obj: object, kind: Kind, reason: str = "") -> None:
+        self.offenders.append(
+            Offender(step.path(), handles.type_name(type(obj)), kind.hint, kind.name, reason)
+        )
