@@ -17,6 +17,7 @@ twentieth is stored as it is: floats, images and archives would cost time and sa
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
 import struct
 from collections.abc import Callable, Iterator
@@ -93,18 +94,21 @@ def _encode_chunk(piece: memoryview, number: int, bond: bytes, key: Key) -> byte
     return b"".join((_FRAME.pack(len(stored), codec), stored, mac))
 
 
-def decode(read: Callable[[int], bytes], name: str, length: int, keyring: Keyring, what: str) -> bytearray:
+def decode(
+    read: Callable[[int], bytes], name: str, length: int | None, keyring: Keyring, what: str
+) -> bytearray:
     """The content of a blob object, read with `read(n)` (which may give less only at the end).
 
-    `name` and `length` come from a proven record. Raises Damaged or WrongKey; memory is the content and a
-    chunk.
+    `name` and `length` come from a proven record; None takes the length that the blob's proven head says.
+    Raises Damaged or WrongKey. Memory is the content and a chunk.
     """
     start = read(_HEAD_GUESS)
     end = head_length(start, what)
     if len(start) < end:
         start += read(end - len(start))
     header, end = unseal(keyring, BLOB, start, what)
-    if header.get("sha256") != name or header.get("length") != length:
+    length = header.get("length") if length is None else length
+    if not isinstance(length, int) or header.get("sha256") != name or header.get("length") != length:
         raise Damaged(
             f"{what} holds other content than its name says ({header.get('sha256')!r}, "
             f"{header.get('length')!r} bytes instead of {length}): it was swapped."
@@ -127,7 +131,7 @@ def decode(read: Callable[[int], bytes], name: str, length: int, keyring: Keyrin
             raise Damaged(f"{what} doesn't prove right: chunk {number} has an impossible frame.")
         stored = source.take(size, what)
         mac = source.take(MAC_BYTES, what)
-        if key.mac(bond, _NUMBER.pack(number, codec), stored) != mac:
+        if not hmac.compare_digest(key.mac(bond, _NUMBER.pack(number, codec), stored), mac):
             raise Damaged(f"{what} doesn't prove right: chunk {number} isn't what key {key.id} signed.")
         if codec == ZSTD:
             stored = unpack(stored, wanted, what)

@@ -182,6 +182,14 @@ def follows(head: Head, before: Head) -> None:
         )
 
 
+def starts(head: Head) -> None:
+    """Raises Damaged unless the head can be the first of its run."""
+    if head.header.previous is not None:
+        raise Damaged(
+            f"{described(head.header.run, head.header.number)} names a record before it, and it is the first."
+        )
+
+
 def described(run: str, number: int) -> str:
     """How messages name a record."""
     return f"Record {number} of run {run!r}"

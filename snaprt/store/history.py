@@ -1,0 +1,301 @@
+"""The history of one run: reading its records, and proving before giving.
+
+A record is proven in steps, each before anything of it is used: its head by the MAC, that it is this run's
+and this number's, a section by the digest in the head, a blob chunk by chunk. The chain between records is
+proven wherever two that lie side by side are read. Heads are small and kept; finding the newest record
+takes one listing and one read, however long the log.
+
+This file only reads. Layout under a store's root:
+
+    runs/<run>/log/<number, 12 digits>   runs/<run>/blobs/<sha256>   runs/<run>/inbox/<suspension>
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+from snaprt.errors import Damaged, UnknownRun
+from snaprt.records import blobs
+from snaprt.records.envelope import head_length
+from snaprt.records.keys import Keyring
+from snaprt.records.record import Head, Header, Record, described, follows, read_head, starts
+from snaprt.records.sections import Keyframe, Reference, Section, join, references, unpack_raw
+from snaprt.store.objects import Objects
+
+Buffer = bytes | bytearray | memoryview
+
+# Heads take about 1 KiB and a summary a few: with this much the newest record's both come in one read.
+START = 16 << 10
+# How many heads are asked for at once.
+_MANY = 256
+
+
+def numbers_in(sizes: Mapping[str, int]) -> list[int]:
+    """The numbers of the records among the names of a log folder."""
+    return sorted(int(name) for name in sizes if is_record_name(name))
+
+
+def is_record_name(name: str) -> bool:
+    """Whether an object of a log folder is named as a record."""
+    return len(name) == 12 and name.isascii() and name.isdecimal() and int(name) > 0
+
+
+def missing(numbers: Sequence[int], most: int) -> Iterator[int]:
+    """The first few numbers that lack between 1 and the last. Bounded: anybody can forge a high number."""
+    wanted = 1
+    for number in numbers:
+        while wanted < number and most > 0:
+            yield wanted
+            wanted += 1
+            most -= 1
+        wanted = number + 1
+
+
+def resized(head: Head, size: int) -> str:
+    """What to say of a record that hasn't the size it was written with."""
+    how = "cut short" if size < head.size else "followed by foreign bytes"
+    return f"{described(head.header.run, head.header.number)} is {how}: {size} bytes of {head.size}."
+
+
+class History:
+    """One run's records, read-only. Safe to use from several threads."""
+
+    def __init__(self, objects: Objects, run: str, keyring: Keyring):
+        self.run = run
+        self._objects = objects
+        self._keyring = keyring
+        self._lock = threading.RLock()
+        self._heads: dict[int, Head] = {}
+        self._starts: dict[int, bytes] = {}
+        self._newest = 0
+        self._sizes: dict[int, int] = {}  # of records, as last listed
+        self._keyframes: dict[str, Keyframe] = {}
+
+    def _record(self, number: int) -> str:
+        return f"runs/{self.run}/log/{number:012d}"
+
+    def _blob(self, name: str) -> str:
+        return f"runs/{self.run}/blobs/{name}"
+
+    def url(self, number: int) -> str:
+        """Where a record lies."""
+        return self._objects.locate(self._record(number))
+
+    # --- what is there ----------------------------------------------------------------------------
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest record known; 0 if there is none. `refresh` looks for newer ones."""
+        return self._newest
+
+    def refresh(self) -> int:
+        """Looks for records that others appended and gives the newest number.
+
+        Raises UnknownRun if there is no record at all, Damaged if numbers are missing.
+        """
+        with self._lock:
+            sizes = self._objects.sizes(f"runs/{self.run}/log")
+            numbers = numbers_in(sizes)
+            if not numbers and not self._newest:
+                raise UnknownRun(f"There is no run {self.run!r} at {self._objects.url}.")
+            # A record that was there and is gone is as missing as one between two others.
+            lost = list(missing([*numbers, max(self._newest, *numbers, 0) + 1], 5))
+            if lost:
+                some = ", ".join(map(str, lost)) + (" and others" if len(lost) == 5 else "")
+                raise Damaged(
+                    f"Run {self.run!r} is damaged: records are missing from its log (number {some})."
+                )
+            self._newest = numbers[-1]
+            self._sizes = {number: sizes[f"{number:012d}"] for number in numbers}
+            return self._newest
+
+    def headers(self, first: int = 1) -> list[Header]:
+        """The headers of all records from `first` on, each proven, and the chain between them."""
+        return [head.header for head in self._chain(first)]
+
+    def header(self, number: int | None = None) -> Header:
+        """The header of one record, the newest if no number is given."""
+        return self._head(self._newest if number is None else number).header
+
+    def _chain(self, first: int) -> list[Head]:
+        with self._lock:
+            first = max(1, first)
+            wanted = [n for n in range(first, self._newest + 1) if n not in self._heads]
+            for at in range(0, len(wanted), _MANY):
+                some = wanted[at : at + _MANY]
+                try:
+                    read = self._objects.starts([self._record(n) for n in some], START)
+                except FileNotFoundError as error:
+                    raise Damaged(f"Run {self.run!r} is damaged: a record is missing ({error}).") from None
+                for number, start in zip(some, read, strict=True):
+                    self._heads[number] = self._prove(number, start)
+            heads = [self._heads[n] for n in range(first, self._newest + 1)]
+            if heads and first == 1:
+                starts(heads[0])
+            for before, head in pairwise(heads):
+                follows(head, before)
+            return heads
+
+    def _head(self, number: int) -> Head:
+        with self._lock:
+            if number in self._heads:
+                return self._heads[number]
+            if not 1 <= number <= self._newest:
+                raise UnknownRun(f"Run {self.run!r} has no record {number}; its newest is {self._newest}.")
+            start = self._part(number, 0, START)
+            head = self._prove(number, start)
+            if number - 1 in self._heads:
+                follows(head, self._heads[number - 1])
+            if number + 1 in self._heads:
+                follows(self._heads[number + 1], head)
+            self._heads[number] = head
+            if number == self._newest:
+                self._starts = {number: start}  # the newest summary lies there too
+            return head
+
+    def _prove(self, number: int, start: bytes) -> Head:
+        """The head at the start of a record, of which more is read if it is longer than most."""
+        length = head_length(start, described(self.run, number))
+        if length > len(start):
+            start += self._part(number, len(start), length)
+        head = read_head(start, self._keyring, self.run, number)
+        listed = self._sizes.get(number, 0)  # 0: this filesystem's listings don't say
+        if listed and listed != head.size:
+            raise Damaged(resized(head, listed))
+        return head
+
+    def _part(self, number: int, start: int, end: int) -> bytes:
+        try:
+            return self._objects.part(self._record(number), start, end)
+        except FileNotFoundError:
+            raise Damaged(f"{described(self.run, number)} is missing.") from None
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def read(self, number: int, sections: Iterable[str] | None = None) -> Record:
+        """A record with the sections asked for (all, if none are named), proven. Raises Damaged or
+        WrongKey."""
+        with self._lock:
+            head = self._head(number)
+            have = [section.name for section in head.header.sections]
+            wanted = have if sections is None else [name for name in have if name in set(sections)]
+            stored = self._stored(head, wanted)
+            found: dict[str, list[Buffer]] = {}
+            for name in wanted:
+                raw = self._raw(head, name, stored.pop(name))
+                section = head.header.section(name)
+                assert section is not None
+                found[name] = self._parts(section, raw, described(self.run, number))
+            return Record(head.header, found, head.digest)
+
+    def newest_state(self) -> Record | None:
+        """The newest record that holds a whole state, and the chain from it to the newest record is proven.
+        None if there is no state yet."""
+        with self._lock:
+            number = self.header().state
+            if number is None:
+                return None
+            self._chain(number)
+            return self.read(number)
+
+    def summary(self) -> dict[str, Any]:
+        """The newest summary; empty if there is none. Unpickles nothing."""
+        with self._lock:
+            number = self.header().summary
+            if number is None:
+                return {}
+            parts = self.read(number, ("summary",)).sections["summary"]
+            found = json.loads(b"".join(parts))
+            if not isinstance(found, dict):
+                raise Damaged(f"{described(self.run, number)} has a summary that isn't a JSON object.")
+            return found
+
+    def _stored(self, head: Head, names: Sequence[str]) -> dict[str, Buffer]:
+        """The stored bytes of sections, unproven, in as few reads as they lie apart."""
+        number = head.header.number
+        found: dict[str, Buffer] = {}
+        inside: list[str] = []
+        for name in names:
+            section = head.header.section(name)
+            assert section is not None
+            if section.apart:
+                found[name] = self._fetch(section.sha256, section.size)
+            else:
+                inside.append(name)
+        if not inside:
+            return found
+        places = {name: head.place(name) for name in inside}
+        low = min(start for start, _ in places.values())
+        high = max(end for _, end in places.values())
+        start = self._starts.get(number, b"")
+        if high <= len(start):
+            data, low = start, 0
+        elif low == high:
+            data = b""
+        else:
+            data = self._part(number, low, high)
+        view = memoryview(data)
+        for name, (begin, end) in places.items():
+            found[name] = view[begin - low : end - low]
+        return found
+
+    def _raw(self, head: Head, name: str, stored: Buffer) -> bytes:
+        section = head.header.section(name)
+        assert section is not None
+        base = None if section.base is None else self._keyframe(name, section.base, head.header.number).raw
+        return unpack_raw(section, memoryview(stored), base, described(self.run, head.header.number))
+
+    def _keyframe(self, name: str, number: int, user: int) -> Keyframe:
+        known = self._keyframes.get(name)
+        if known is not None and known.number == number:
+            return known
+        if not 0 < number < user:
+            raise Damaged(
+                f"{described(self.run, user)} has a delta against record {number}, which isn't before it."
+            )
+        head = self._head(number)
+        section = head.header.section(name)
+        if section is None or section.base is not None:
+            raise Damaged(
+                f"{described(self.run, user)} has a delta against record {number}, which is no keyframe."
+            )
+        raw = self._raw(head, name, self._stored(head, (name,))[name])
+        keyframe = Keyframe(number, raw, section.size)
+        self._keyframes[name] = keyframe
+        return keyframe
+
+    def _parts(self, section: Section, raw: bytes, what: str) -> list[Buffer]:
+        found, stream = references(section, raw, what)
+        if not found:
+            return [stream] if stream else []
+        distinct = {reference.name: reference for reference in found}
+        contents = self._several(list(distinct.values()))
+        return join(found, stream, lambda reference: contents[reference.name])
+
+    def _several(self, wanted: Sequence[Reference]) -> dict[str, bytearray]:
+        if len(wanted) == 1 or self._objects.parallel == 1:
+            return {reference.name: self._fetch(reference.name, reference.length) for reference in wanted}
+        with ThreadPoolExecutor(self._objects.parallel, thread_name_prefix="snaprt-fetch") as pool:
+            found = pool.map(lambda reference: self._fetch(reference.name, reference.length), wanted)
+            return {reference.name: content for reference, content in zip(wanted, found, strict=True)}
+
+    def _fetch(self, name: str, length: int | None) -> bytearray:
+        what = f"Blob {name[:16]}… of run {self.run!r}"
+        try:
+            with self._objects.reader(self._blob(name)) as file:
+                return blobs.decode(file.read, name, length, self._keyring, what)
+        except FileNotFoundError:
+            raise Damaged(f"{what} is missing.") from None
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of every object of the run, by its name below the run (`log/000000000001`)."""
+        return {
+            f"{folder}/{name}": size
+            for folder in ("log", "blobs", "inbox")
+            for name, size in sorted(self._objects.sizes(f"runs/{self.run}/{folder}").items())
+        }
