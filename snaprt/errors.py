@@ -41,6 +41,10 @@ class NotSerialisable(SnaprtError):
         self.offenders = tuple(offenders)
 
 
+class NotRestorable(SnaprtError):
+    """The bytes of a state are sound, but an object in it can't be rebuilt in this process."""
+
+
 class ResourceUnavailable(SnaprtError):
     """A declared resource is used while closed, or its factory isn't known here."""
 

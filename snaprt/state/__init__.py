@@ -1,1 +1,33 @@
+"""Floor 1, `state`: one dump for everything a run holds, and what can't be in it.
 
+- `pickling`: `dump` and `load`; the parts of a dump (`parts`), what one dump or load keeps (`sessions`)
+- `reducers`: the table of how types travel. Filled by `suspended` (frames), `functions`, `code`, `modules`,
+  `classes`, `exceptions`, `iterators`, `contexts`, `weak`
+- `anchors`: objects that belong to a module, and travel as the place where they hang
+- `carriers`: side tables of libraries
+- `handles`, `paths`: what can't travel, and the way to it
+- `resources`: handles whose owner said how to reopen them
+- `public`: `dumps`, `loads`, `release`
+
+It knows frames below it, and nothing of runs, records or stores.
+"""
+
+from snaprt.state import code, functions, suspended, weak
+from snaprt.state.modules import by_value
+from snaprt.state.parts import LEAF, Part
+from snaprt.state.pickling import Dump, dump, load
+from snaprt.state.public import dumps, loads, release
+from snaprt.state.suspended import held_frames
+
+__all__ = [
+    "LEAF",
+    "Dump",
+    "Part",
+    "by_value",
+    "dump",
+    "dumps",
+    "held_frames",
+    "load",
+    "loads",
+    "release",
+]

@@ -1,0 +1,301 @@
+"""Objects that belong to an importable module, and travel as the place where they hang.
+
+Module globals aren't state: an instance or container that is a global of an importable module is written as
+`module` and `name`, and is that module's own object again after the restore. A *place* is a module with a
+path of steps; for a plain global it is one attribute.
+
+Two indexes from ids to places are kept for that. The instances' is asked by the pickler for whatever isn't
+an exact builtin. Exact dicts, lists, sets and bytearrays never reach a reducer, so the containers' index
+goes into the pickler's memo beforehand (`pickling` tells how). Both are kept from dump to dump: modules of
+the user are looked through again at every dump for globals that were bound anew, modules of packages and
+the standard library when the number of loaded modules changed. A hit is only used if the module still holds
+that very object under that name.
+
+**Anchored** objects hang deeper: frameworks keep closures and dynamically made classes in tools and registries
+of a global (`module:agent.tools['look'].function`). Finding them means walking everything that globals reach,
+so that index is built only after a dump failed for something that can't be pickled, and then covers functions,
+classes and instances whose own state refuses to travel; what it helped with is remembered for the next dump.
+
+This file must not know the pickler.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import datetime
+import decimal
+import enum
+import fractions
+import functools
+import pathlib
+import re
+import sys
+import types
+import typing
+import uuid
+from collections.abc import Iterator
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from snaprt.errors import CodeChanged
+from snaprt.state import modules
+
+Step = tuple[str, Any]  # ("." attribute) or ("[" key)
+Place = tuple[str, tuple[Step, ...]]
+
+CONTAINERS = (dict, list, set, bytearray)
+
+# What is equal wherever it is made, so that being somebody's global says nothing about it. Patterns, for
+# one, come from a cache: the agent's own may well be the very object of some library.
+_VALUES: tuple[type, ...] = (
+    type(None), bool, int, float, complex, str, bytes, tuple, frozenset, range, slice,
+    type(Ellipsis), type(NotImplemented),
+    FunctionType, BuiltinFunctionType, MethodType, ModuleType,
+    types.GenericAlias, types.UnionType, type(typing.List[int]), type(typing.Optional[int]),  # noqa: UP006, UP045
+    re.Pattern, decimal.Decimal, fractions.Fraction, uuid.UUID,
+    datetime.datetime, datetime.date, datetime.time, datetime.timedelta, datetime.timezone,
+    pathlib.PurePath, pathlib.PurePosixPath, pathlib.PureWindowsPath, pathlib.PosixPath, pathlib.WindowsPath,
+    staticmethod, classmethod, property,
+)  # fmt: skip
+_NO_ANCHOR = frozenset(_VALUES)
+
+
+class _Module:
+    """What was found in one module."""
+
+    __slots__ = ("containers", "instances", "module", "user", "values")
+
+    def __init__(self, module: ModuleType, user: bool) -> None:
+        self.module = module
+        self.user = user
+        self.values: list[int] = []
+        self.instances: list[int] = []
+        self.containers: list[int] = []
+
+
+class Index:
+    """The globals of the importable modules of this process, by id."""
+
+    def __init__(self) -> None:
+        self.instances: dict[int, tuple[str, str]] = {}
+        self.containers: dict[int, tuple[Any, str, str]] = {}
+        self.version = 0  # changes whenever `containers` does
+        self.known: dict[int, tuple[Any, Place]] = {}
+        """Anchored objects that a dump needed; asked first, so that the next dump needn't fail before."""
+        self._modules: dict[str, _Module] = {}
+        self._users: list[tuple[str, _Module]] = []
+        self._loaded = 0
+
+    def refresh(self, *, full: bool = False) -> None:
+        """Brings both indexes up to date, as far as the module's opening says."""
+        if full or len(sys.modules) != self._loaded:
+            self._look_for_modules()
+        for name, found in self._users:
+            if list(map(id, found.module.__dict__.values())) != found.values:
+                self._read(name, found)
+
+    def instance(self, obj: object) -> tuple[str, str] | None:
+        """Where `obj` is a global, if it is one now."""
+        place = self.instances.get(id(obj))
+        if place is None:
+            return None
+        module = sys.modules.get(place[0])
+        return place if module is not None and module.__dict__.get(place[1]) is obj else None
+
+    def anchored(self, obj: object) -> Place | None:
+        """The place of an anchored object that an earlier dump needed."""
+        known = self.known.get(id(obj))
+        if known is None:
+            return None
+        try:
+            if known[0] is obj and follow(*known[1]) is obj:
+                return known[1]
+        except (LookupError, AttributeError, TypeError, CodeChanged):
+            pass
+        del self.known[id(obj)]
+        return None
+
+    def _look_for_modules(self) -> None:
+        self._loaded = len(sys.modules)
+        here = dict(sys.modules)
+        for name in [n for n, m in self._modules.items() if here.get(n) is not m.module]:
+            self._forget(self._modules.pop(name))
+        for name, module in here.items():
+            known = self._modules.get(name)
+            if known is None:
+                if not isinstance(module, ModuleType) or not modules.importable(name):
+                    continue
+                known = self._modules[name] = _Module(module, not modules.is_library(module))
+                self._read(name, known)
+            elif not known.user and len(module.__dict__) != len(known.values):
+                self._read(name, known)
+        self._users = [(n, m) for n, m in self._modules.items() if m.user]
+
+    def _forget(self, found: _Module) -> None:
+        for key in found.instances:
+            self.instances.pop(key, None)
+        for key in found.containers:
+            self.containers.pop(key, None)
+        if found.containers:
+            self.version += 1
+        found.instances, found.containers = [], []
+
+    def _read(self, name: str, found: _Module) -> None:
+        self._forget(found)
+        namespace = found.module.__dict__
+        found.values = list(map(id, namespace.values()))
+        for key, value in list(namespace.items()):
+            cls = type(value)
+            if cls in CONTAINERS:
+                if key == "__builtins__":
+                    continue
+                self.containers.setdefault(id(value), (value, name, key))
+                found.containers.append(id(value))
+            elif cls not in _NO_ANCHOR and not issubclass(cls, (type, enum.Enum)):
+                self.instances.setdefault(id(value), (name, key))
+                found.instances.append(id(value))
+        if found.containers:
+            self.version += 1
+
+
+index = Index()
+
+
+def follow(module: str, steps: tuple[Step, ...]) -> Any:
+    """What hangs there now."""
+    found: Any = modules.import_module(module)
+    for kind, step in steps:
+        found = _slot(found, step) if kind == "." else found[step]
+    return found
+
+
+def resolve(module: str, steps: tuple[Step, ...]) -> Any:
+    """`follow`, for a state that is being loaded: CodeChanged if nothing hangs there."""
+    try:
+        return follow(module, steps)
+    except (AttributeError, LookupError, TypeError):
+        raise CodeChanged(
+            f"{spell(module, steps)} is in the state, but nothing is there now; bring it back to go on"
+        ) from None
+
+
+def global_(module: str, name: str) -> Any:
+    """The global of that name; CodeChanged if the module has none."""
+    namespace = modules.import_module(module).__dict__
+    if name not in namespace:
+        raise CodeChanged(
+            f"{module}:{name} is in the state, but {module} has no such global now; bring it back to go on"
+        )
+    return namespace[name]
+
+
+def spell(module: str, steps: tuple[Step, ...]) -> str:
+    """`module:agent.tools['look']`, as errors have it."""
+    text = "".join(f".{step}" if kind == "." else f"[{step!r}]" for kind, step in steps)
+    return f"{module}:{text.removeprefix('.')}"
+
+
+def _slot(obj: Any, name: str) -> Any:
+    # An instance's own attribute first: `getattr` may compute (a property), and then isn't the same twice.
+    namespace = getattr(obj, "__dict__", None)
+    if namespace is not None and name in namespace:
+        return namespace[name]
+    return getattr(obj, name)
+
+
+# --- the deep index -------------------------------------------------------------------------------
+
+_DEPTH = 12
+_LIMIT = 400_000  # objects; more than the largest frameworks' modules hold
+
+
+def deep() -> dict[int, tuple[Any, Place]]:
+    """Everything that hangs off an importable module's globals, by id: the object and where.
+
+    Breadth first, so that the shortest path wins; modules of the user before those of packages. Keys that
+    aren't text or numbers aren't walked, for they would have to be found again in another process.
+    """
+    index.refresh(full=True)
+    found: dict[int, tuple[Any, Place]] = {}
+    waiting: list[tuple[Any, Place]] = []
+    for user in (True, False):
+        for name, entry in index._modules.items():
+            if entry.user is user:
+                waiting += [(v, (name, ((".", k),))) for k, v in list(entry.module.__dict__.items())]
+    for _ in range(_DEPTH):
+        following: list[tuple[Any, Place]] = []
+        for obj, place in waiting:
+            cls = type(obj)
+            if cls in _SKIPPED or id(obj) in found:
+                continue
+            if isinstance(obj, type) and len(place[1]) == 1 and obj.__module__ != place[0]:
+                continue  # an import; its own module leads to it
+            found[id(obj)] = (obj, place)
+            if len(found) > _LIMIT:
+                return found
+            following += [(v, (place[0], (*place[1], step))) for step, v in _branches(obj, cls)]
+        if not following:
+            break
+        waiting = following
+    return found
+
+
+_SKIPPED = frozenset(
+    {type(None), bool, int, float, complex, str, bytes, ModuleType, re.Pattern, BuiltinFunctionType}
+)
+
+
+def _branches(obj: Any, cls: type) -> Iterator[tuple[Step, Any]]:
+    if cls is dict:
+        yield from ((("[", k), v) for k, v in list(obj.items()) if type(k) in (str, int))
+    elif cls is list or cls is tuple:
+        yield from ((("[", i), v) for i, v in enumerate(obj))
+    elif cls is FunctionType:
+        yield from (((".", k), v) for k, v in list(obj.__dict__.items()))
+    elif cls is functools.partial:
+        yield (".", "func"), obj.func
+    elif cls is MethodType:
+        yield (".", "__func__"), obj.__func__
+    elif isinstance(obj, type):
+        yield from (((".", k), v) for k, v in list(obj.__dict__.items()) if isinstance(v, (type, *CONTAINERS)))
+    else:
+        try:
+            names = object.__getattribute__(obj, "__dict__")
+        except AttributeError:
+            names = {}
+        if type(names) is dict:
+            yield from (((".", k), v) for k, v in list(names.items()) if type(k) is str)
+        for base in cls.__mro__:
+            slots = base.__dict__.get("__slots__", ())
+            for slot in (slots,) if isinstance(slots, str) else slots:
+                descriptor = base.__dict__.get(slot)
+                if isinstance(descriptor, types.MemberDescriptorType):
+                    try:
+                        yield (".", slot), descriptor.__get__(obj, cls)
+                    except AttributeError:
+                        continue
+
+
+def context_variable(var: contextvars.ContextVar[Any]) -> Place | None:
+    """Where a context variable hangs that isn't a plain global, or None."""
+    found = deep().get(id(var))
+    return found[1] if found is not None else None
+
+
+def lasting(place: Place) -> bool:
+    """Whether a handle at that place may be taken for its owner's fixture: reached by attributes alone, in a
+    module of the user. Registries come and go by key, and packages keep loops and threads of the process."""
+    module = sys.modules.get(place[0])
+    return module is not None and not modules.is_library(module) and all(kind == "." for kind, _ in place[1])
+
+
+def lives_elsewhere(obj: object) -> bool:
+    """Whether `obj` is held by a module in any process, so that a weak reference to it stays alive."""
+    if index.instance(obj) is not None or isinstance(obj, ModuleType):
+        return True
+    if isinstance(obj, (type, FunctionType)) and modules.importable(obj.__module__):
+        found: Any = sys.modules[obj.__module__]
+        for name in obj.__qualname__.split("."):
+            found = getattr(found, name, None)
+        return found is obj
+    return False

@@ -1,0 +1,241 @@
+"""Which modules another process can import, and how the namespace of one that it can't is carried.
+
+A module is **by reference** if `import name` gives it from anywhere; what it defines then travels as its
+name. `__main__`, a script loaded from a path, a notebook and `exec`'d source are **by value**: their code
+travels with the state, and with it a namespace of the globals that this code reads by name, and no others
+(a client that only unrelated code uses must not be refused).
+
+A restored namespace belongs to its load: two loads in one process don't mix, and neither touches a module
+that happens to have the same name. Functions and classes of one namespace share one dict, which is filled
+as more code of it is met.
+
+This file must not know how a function or class is reduced.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import importlib
+import opcode
+import sys
+import sysconfig
+from types import CodeType, ModuleType
+from typing import Any
+
+from snaprt.errors import CodeChanged
+from snaprt.frames.codes import ByCode
+from snaprt.state.sessions import Call, Dumping, loading
+
+MARK = "__snaprt_by_value__"
+"""Set in a module's dict by whoever loads a script that can't be imported by name."""
+
+_importable: dict[str, tuple[ModuleType, bool]] = {}
+
+
+def by_value(module: ModuleType) -> ModuleType:
+    """Marks a module as one whose code travels with the state (the CLI does for `path/to/file.py`)."""
+    module.__dict__[MARK] = True
+    return module
+
+
+def importable(name: object) -> bool:
+    """Whether `import name` in another process gives this process's module of that name."""
+    module = sys.modules.get(name) if type(name) is str else None
+    if module is None:
+        return False
+    assert type(name) is str
+    known = _importable.get(name)
+    if known is None or known[0] is not module:
+        _importable[name] = known = (module, _is_importable(name, module))
+    return known[1] and MARK not in module.__dict__
+
+
+_library: dict[str, tuple[ModuleType, bool]] = {}
+
+
+def is_library(module: ModuleType) -> bool:
+    """Whether the module comes with Python or an installed package, so that its globals seldom change."""
+    known = _library.get(module.__name__)
+    if known is None or known[0] is not module:
+        _library[module.__name__] = known = (module, _is_library(module))
+    return known[1]
+
+
+def _is_library(module: ModuleType) -> bool:
+    spec = module.__dict__.get("__spec__")
+    origin = getattr(spec, "origin", None)
+    return not isinstance(origin, str) or origin.startswith(_library_paths())
+
+
+@functools.cache
+def _library_paths() -> tuple[str, ...]:
+    places = [sysconfig.get_path(p) for p in ("stdlib", "platstdlib", "purelib", "platlib")]
+    here = __file__.rpartition("snaprt")[0]
+    return (*{p.rstrip("/\\") + "/" for p in places if p}, "built-in", "frozen", f"{here}snaprt/")
+
+
+def owner(namespace: dict[str, Any]) -> str | None:
+    """The name of the importable module whose globals these are, or None if they go by value."""
+    name = namespace.get("__name__")
+    if not importable(name):
+        return None
+    return name if sys.modules[name].__dict__ is namespace else None  # type: ignore[index,return-value]
+
+
+def home(code: CodeType) -> dict[str, Any] | None:
+    """The globals of the importable module from whose file the code comes (a finished frame has let go of its)."""
+    name = _by_file(code.co_filename)
+    return sys.modules[name].__dict__ if importable(name) else None
+
+
+@functools.lru_cache(maxsize=512)
+def _by_file(filename: str) -> str | None:
+    for name, module in list(sys.modules.items()):
+        if getattr(module, "__file__", None) == filename and importable(name):
+            return name
+    return None
+
+
+def _is_importable(name: str, module: ModuleType) -> bool:
+    spec = module.__dict__.get("__spec__")
+    if name == "__main__" or name.startswith("<") or spec is None or spec.loader is None:
+        # Modules that a package makes up at its import (`six.moves`) have no file, but come with it.
+        parent = name.rpartition(".")[0]
+        return bool(parent) and name != "__main__" and spec is None and importable(parent)
+    if spec.name != name:
+        return name in sys.modules and importable(spec.name)  # `os.path` is `posixpath`
+    if is_library(module):
+        return True
+    found = _find(name)
+    return found is not None and found.origin == spec.origin
+
+
+def _find(name: str) -> Any:
+    # importlib.util.find_spec gives back the spec of what is loaded; here the question is what would be.
+    parent = name.rpartition(".")[0]
+    path = getattr(sys.modules.get(parent), "__path__", None) if parent else None
+    if parent and path is None:
+        return None
+    for finder in sys.meta_path:
+        try:
+            spec = finder.find_spec(name, path)
+        except Exception:
+            continue
+        if spec is not None:
+            return spec
+    return None
+
+
+# --- the names that code reads ---------------------------------------------------------------------
+
+_NAME_OPS = {
+    opcode.opmap[op]: shift
+    for op, shift in (("LOAD_GLOBAL", 1), ("LOAD_NAME", 0), ("LOAD_FROM_DICT_OR_GLOBALS", 0))
+    if op in opcode.opmap
+}
+_EXTENDED = opcode.EXTENDED_ARG
+
+
+_names: ByCode[frozenset[str]] = ByCode()
+
+
+def globals_read(code: CodeType) -> frozenset[str]:
+    """The globals that `code`, or code nested in it, looks up by name."""
+    known = _names.get(code)
+    if known is not None:
+        return known
+    names: set[str] = set()
+    raw = code.co_code
+    high = 0
+    for at in range(0, len(raw), 2):
+        op, arg = raw[at], raw[at + 1] | high
+        high = arg << 8 if op == _EXTENDED else 0
+        if op in _NAME_OPS:
+            names.add(code.co_names[arg >> _NAME_OPS[op]])
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            names |= globals_read(const)
+    return _names.put(code, frozenset(names))
+
+
+# --- carrying a namespace --------------------------------------------------------------------------
+
+# What `import` statements and tracebacks inside the code need, whether or not it names them.
+_ALWAYS = ("__name__", "__package__", "__file__", "__doc__")
+
+
+def reference(namespace: dict[str, Any], dumping: Dumping) -> Call:
+    """What stands in the stream for a module's globals."""
+    name = owner(namespace)
+    if name is not None:
+        return dumping.call(("globals", name), globals_of, name)
+    key = ("namespace", id(namespace))
+    if not dumping.known(key):
+        dumping.keep(namespace)
+        plain = {k: namespace[k] for k in _ALWAYS if isinstance(namespace.get(k), str)}
+        dumping.sent[id(namespace)] = set(plain)
+        return dumping.call(key, new_namespace, plain)
+    return dumping.call(key, new_namespace)
+
+
+def unsent(namespace: dict[str, Any], code: CodeType, dumping: Dumping) -> dict[str, Any] | None:
+    """The globals that `code` reads and that aren't in the stream yet; None for an importable module."""
+    sent = dumping.sent.get(id(namespace))
+    if sent is None:
+        return None
+    names = [name for name in globals_read(code) if name not in sent and name in namespace]
+    if not names:
+        return None
+    sent.update(names)
+    # Sorted, because a set's order changes with the hash seed and equal states should give equal bytes.
+    return {name: namespace[name] for name in sorted(names) if name != "__builtins__"}
+
+
+def import_module(name: str) -> ModuleType:
+    """The module, imported if need be; CodeChanged if there is none here."""
+    module = sys.modules.get(name)
+    if module is not None:
+        return module
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise CodeChanged(
+            f"the state needs module {name!r}, which can't be imported here ({error}); install it, or start "
+            "from where it can be imported"
+        ) from error
+
+
+def globals_of(name: str) -> dict[str, Any]:
+    return import_module(name).__dict__
+
+
+def new_namespace(plain: dict[str, str]) -> dict[str, Any]:
+    """The globals of a by-value module, empty but for its names."""
+    module = ModuleType(plain.get("__name__", "__main__"))
+    namespace = module.__dict__
+    namespace.pop("__spec__", None)
+    namespace.pop("__loader__", None)
+    namespace.update(plain)
+    namespace["__builtins__"] = builtins
+    namespace[MARK] = True
+    loading().modules.append(module)
+    return namespace
+
+
+def module_of(namespace: dict[str, Any]) -> ModuleType:
+    """The module whose globals these are: of this load, or imported."""
+    for module in loading().modules:
+        if module.__dict__ is namespace:
+            return module
+    return sys.modules[namespace["__name__"]]
+
+
+def reduce_module(module: ModuleType, dumping: Dumping) -> tuple[Any, ...]:
+    name = module.__dict__.get("__name__")
+    if importable(name) and sys.modules[name] is module:  # type: ignore[index]
+        return import_module, (name,)
+    for alias, other in list(sys.modules.items()):
+        if other is module and importable(alias):
+            return import_module, (alias,)
+    return module_of, (reference(module.__dict__, dumping),)
