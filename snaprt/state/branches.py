@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from snaprt import frames
+from snaprt.state import modules
 from snaprt.state.handles import CONTEXT_TOKEN, UNPICKLABLE
 from snaprt.state.kinds import Kind
 from snaprt.state.operands import line_at, operand_names
@@ -71,6 +72,8 @@ def branches(step: Step, obj: Any, reduce: Reduce | None) -> Branches | Unpickla
     if named is not None:
         return named(step, obj)
     # type(obj), not isinstance: a stand-in answers isinstance as its handle would.
+    if frames.is_opaque(obj):
+        return _opaque(step, obj)
     if issubclass(cls, BaseException):
         return _exception(step, obj)
     if issubclass(cls, (asyncio.Future, _PurePythonFuture)):
@@ -118,43 +121,41 @@ def _frame(step: Step, obj: Any) -> Branches:
     at = Step(None if step.text == "state" or step.joint == "" else step, where)
     if step.joint == "":
         at = Step(None, f"{step.task}: {where}" if step.task else where, task=step.task)
-    values = iter(frozen.values)
-    for name, cell, kind in _slots(code, shell.slots):
-        value = next(values)
+    slots = list(_slots(code, shell.slots))
+    local, stacked = frozen.values[: len(slots)], frozen.values[len(slots) :]
+    depth = len(shell.stack)
+    names = operand_names(code, shell.offset, depth) if depth else []
+    texts = names or [f"value on the stack at line {line}"] * depth
+    stack = [text for text, letter in zip(texts, shell.stack, strict=True) if letter == "v"]
+    awaited = _awaited(stacked[-1]) if stack and not stack[-1].startswith("value of") else None
+    if awaited is not None:
+        # Before the variables, one of which may hold it too.
+        yield Step(at, stack[-1], "", task=at.task), awaited
+    for (name, cell, kind), value in zip(slots, local, strict=True):
         here = Step(at, f"{kind} {name!r}", ": ")
         if cell and isinstance(value, types.CellType):
             yield from _cell(here, value, own=True)
         else:
             yield here, value
-    depth = len(shell.stack)
-    names = operand_names(code, shell.offset, depth) if depth else []
-    for index, letter in enumerate(shell.stack):
-        if letter != "v":
-            continue
-        value = next(values)
-        text = names[index] if names else f"value on the stack at line {line}"
-        last = index == depth - 1
-        awaited = last and _is_awaitable(value) and text.startswith(("awaited", "value on the stack at"))
-        if awaited and type(value) in _FRAMES:
-            yield Step(at, text, "", task=at.task), value
-        elif awaited and type(value) in _AWAITABLES:
-            for inner in gc.get_referents(value):
-                if type(inner) in _FRAMES:
-                    yield Step(at, text, "", task=at.task), inner
-                else:
-                    yield Step(at, text, ": "), inner
-        else:
-            yield Step(at, text, ": "), value
+    for text, value in zip(stack, stacked, strict=True):
+        yield Step(at, text, ": "), value
     if frozen.handled is not None:
         yield Step(at, "exception being handled", ": "), frozen.handled
-    if _by_value(frozen.globals):
-        for name in _global_names(code):
-            if name in frozen.globals:
-                yield Step(at, f"global {name!r}", ": "), frozen.globals[name]
+    for name, value in _globals(code, frozen.globals):
+        yield Step(at, f"global {name!r}", ": "), value
+
+
+def _awaited(value: Any) -> Any:
+    """The frame that an awaited value is or hands on to, if it is one."""
+    while value is not None and type(value) not in _FRAMES:
+        value = frames.await_target(value)
+    return value
 
 
 def _slots(code: types.CodeType, bound: str) -> Iterator[tuple[str, bool, str]]:
     """Name, whether it is a cell's slot, and what to call it, for each bound slot in order."""
+    if not bound:  # a finished frame has no slots
+        return
     cells = [name for name in code.co_cellvars if name not in code.co_varnames]
     names = [(name, name in code.co_cellvars, "local") for name in code.co_varnames]
     names += [(name, True, "local") for name in cells]
@@ -207,37 +208,9 @@ def _handle(step: Step, obj: Any) -> Branches:
 
 
 def _opaque(step: Step, obj: Any) -> Branches:
-    for inner in gc.get_referents(obj):
-        yield Step(step.parent, step.text, step.joint, step.task), inner
-
-
-class _NoLoop:
-    """Just enough of a loop to make a C future, whose iterator's type has no name."""
-
-    def get_debug(self) -> bool:
-        return False
-
-
-def _opaque_types() -> set[type]:
-    """The nameless types that stand between an await and what it waits for."""
-
-    async def coroutine() -> None: ...
-
-    async def generator() -> Any:
-        yield
-
-    began, held = coroutine(), generator()
-    asend = held.asend(None)
-    nexts: Any = anext(held, None)
-    future: Any = asyncio.Future(loop=_NoLoop())  # type: ignore[arg-type]  # never used to wait
-    found = {type(began.__await__()), type(asend), type(nexts), type(future.__await__()), type(held.aclose())}
-    began.close()
-    asend.close()
-    return found
-
-
-def _is_awaitable(value: object) -> bool:
-    return type(value) in _FRAMES or type(value) in _AWAITABLES or hasattr(type(value), "__await__")
+    """What stands between two frames has no name of its own: its parts go by the step that led to it."""
+    for part in frames.take_apart(obj)[1]:
+        yield Step(step.parent, step.text, step.joint, step.task), part
 
 
 # --- data --------------------------------------------------------------------------------------------
@@ -300,10 +273,8 @@ def _function(step: Step, obj: types.FunctionType) -> Branches:
         yield Step(step, f"default of {name!r}"), value
     for name, value in obj.__dict__.items():
         yield Step(step, f".{name}"), value
-    if _by_value(obj.__globals__):
-        for name in _global_names(obj.__code__):
-            if name in obj.__globals__:
-                yield Step(step, f"global {name!r}"), obj.__globals__[name]
+    for name, value in _globals(obj.__code__, obj.__globals__):
+        yield Step(step, f"global {name!r}"), value
 
 
 def _class(step: Step, obj: type) -> Branches:
@@ -376,17 +347,11 @@ def _state(step: Step, state: Any) -> Branches:
         yield Step(step, ".__getstate__()"), state
 
 
-def _by_value(namespace: dict[str, Any]) -> bool:
-    """Whether functions of this namespace carry the globals they use: scripts, notebooks, exec."""
-    name = namespace.get("__name__")
-    return name == "__main__" or (name is not None and name not in sys.modules)
-
-
-def _global_names(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _global_names(constant)
+def _globals(code: types.CodeType, namespace: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The globals that travel with code of a script: those that it reads by name."""
+    if modules.owner(namespace) is None:
+        for name in sorted(modules.globals_read(code) & namespace.keys()):
+            yield name, namespace[name]
 
 
 def _short(key: object) -> str:
@@ -417,7 +382,6 @@ def short_path(filename: str) -> str:
 
 
 _FRAMES = frozenset((types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType))
-_AWAITABLES = _opaque_types()
 
 LEAVES: frozenset[type] = frozenset(
     (
@@ -456,5 +420,4 @@ _BY_TYPE: dict[type, Callable[[Step, Any], Branches]] = {
     classmethod: _descriptor,
     property: _property,
     **dict.fromkeys(_FRAMES, _frame),
-    **dict.fromkeys(_AWAITABLES, _opaque),
 }

@@ -14,7 +14,6 @@ import datetime
 import re
 import sys
 import types
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -348,6 +347,7 @@ TABLE: tuple[Kind, ...] = (
         "network stream",
         _named(
             "anyio.abc:SocketStream SocketListener UDPSocket ConnectedUDPSocket",
+            "anyio.abc._sockets:SocketStream SocketListener UDPSocket ConnectedUDPSocket",
             "anyio.streams.tls:TLSStream TLSListener",
             "anyio.streams.file:FileReadStream FileWriteStream",
         ),
@@ -395,7 +395,7 @@ TABLE: tuple[Kind, ...] = (
         "server", _named("asyncio.events:AbstractServer"), "serve from the host program, not from agent code"
     ),
     Kind("asyncio subprocess", _named("asyncio.subprocess:Process SubprocessStreamProtocol"), _PROCESS),
-    Kind("subprocess", ("anyio.abc:Process",), _PROCESS),
+    Kind("subprocess", ("anyio.abc:Process", "anyio.abc._subprocesses:Process"), _PROCESS),
     Kind(
         "portal between threads", _named("anyio.from_thread:BlockingPortal BlockingPortalProvider"), _THREADS
     ),
@@ -597,11 +597,6 @@ TABLE: tuple[Kind, ...] = (
         "log handler",
         _named("logging:Handler", "logging.handlers:QueueListener"),
         "configure logging at import in every process; loggers travel by name",
-    ),
-    Kind(
-        "weak proxy",
-        (weakref.ProxyType, weakref.CallableProxyType),
-        "keep a weakref.ref, which doesn't pass for its target when it is saved",
     ),
     Kind("finalizer", ("weakref:finalize",), "clean up in a finally block or a with statement, which travel"),
     Kind(

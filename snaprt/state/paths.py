@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from snaprt.errors import NotCapturable, NotSerialisable, UnsupportedInterpreter
-from snaprt.state import handles
+from snaprt.state import anchors, handles, modules, reducers, sessions
 from snaprt.state.branches import LEAVES, Reduce, Step, Unpicklable, branches, said
 from snaprt.state.handles import UNPICKLABLE, WEAK_REFERENCE, Offender
 from snaprt.state.kinds import Kind
@@ -48,11 +48,12 @@ def find(
     """Every offender that a dump of `root` would hold, nearest first, each once.
 
     `resolve` holds objects that travel as names. `travels(obj)` says what else goes by reference (default:
-    what can be imported by its name). `reduce(obj)` gives a reduce value, or NotImplemented to leave the
-    object to pickle's own ways. `failure` is what the pickler met: if the walk finds nothing, it is
-    reported as an offender itself, so that a refusal never comes without one.
+    `by_reference`). `reduce(obj)` gives a reduce value, or NotImplemented to leave the object to pickle's own
+    ways (default: the table of `reducers`). `failure` is what the pickler met: if the walk finds nothing, it
+    is reported as an offender itself, so that a refusal never comes without one.
     """
-    walk = _Walk(resolve or {}, travels or importable, reduce)
+    anchors.index.refresh()
+    walk = _Walk(resolve or {}, travels or by_reference, reduce or _reduce(resolve or {}))
     walk.run(root)
     if not walk.offenders and failure is not None:
         walk.offenders.append(
@@ -75,21 +76,38 @@ def refusal(offenders: list[Offender]) -> NotSerialisable:
     return NotSerialisable("\n".join(lines), offenders)
 
 
-def importable(obj: object) -> bool:
-    """Whether `obj` is a module, or a class or function that another process finds under its name."""
+def by_reference(obj: object) -> bool:
+    """Whether `obj` is a module's own, so that a dump holds its name instead: a module, a class or function
+    that is found under its name, or a global of an importable module."""
     if isinstance(obj, types.ModuleType):
-        return True
-    if not isinstance(obj, (type, types.FunctionType, types.BuiltinFunctionType)):
-        return False
-    name = getattr(obj, "__module__", None)
-    if isinstance(obj, types.FunctionType):
-        name = obj.__globals__.get("__name__", name)
-    if name is None or name == "__main__":
+        return modules.importable(obj.__name__)
+    if type(obj) in anchors.CONTAINERS:
+        held = anchors.index.containers.get(id(obj))
+        return held is not None and held[0] is obj
+    if issubclass(type(obj), (type, types.FunctionType, types.BuiltinFunctionType)):
+        return _is_found(obj)
+    return anchors.index.instance(obj) is not None or anchors.index.anchored(obj) is not None
+
+
+def _is_found(obj: Any) -> bool:
+    name = obj.__globals__.get("__name__") if type(obj) is types.FunctionType else obj.__module__
+    if name is None or not (modules.importable(name) or obj.__module__ == "builtins"):
         return False
     found: Any = sys.modules.get(name)
     for part in obj.__qualname__.split("."):
         found = getattr(found, part, None)
     return found is obj
+
+
+def _reduce(resolve: Mapping[str, object]) -> Reduce:
+    """What the pickler's table of reducers says."""
+    dumping = sessions.Dumping(resolve)
+
+    def reduce(obj: Any) -> Any:
+        reducer = reducers.find(type(obj))
+        return NotImplemented if reducer is None else reducer(obj, dumping)
+
+    return reduce
 
 
 _FRAME = Kind(
@@ -99,14 +117,30 @@ _FRAME = Kind(
 )
 
 
+_WEAK_CONTAINERS = (weakref.WeakSet, weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
+_WEAK: tuple[type, ...] = (weakref.ref, weakref.ProxyType, weakref.CallableProxyType)
+_PROXIES = _WEAK[1:]
+
+
+def _weak_target(weak: Any) -> object:
+    """What a weak reference or proxy refers to (for a method: whose it is); None if that is gone."""
+    if type(weak) in _PROXIES:
+        try:
+            return weak.__repr__.__self__  # a proxy has no other way to its target
+        except ReferenceError:
+            return None
+    target = weak()
+    return target.__self__ if target is not None and type(weak) is weakref.WeakMethod else target
+
+
 class _Walk:
-    def __init__(self, resolve: Mapping[str, object], travels: Travels, reduce: Reduce | None) -> None:
+    def __init__(self, resolve: Mapping[str, object], travels: Travels, reduce: Reduce) -> None:
         self.offenders: list[Offender] = []
         self._resolved = {id(obj) for obj in resolve.values()}
         self._travels = travels
         self._reduce = reduce
         self._seen: dict[int, Any] = {}
-        self._weak: list[tuple[Step, weakref.ref[Any]]] = []
+        self._weak: list[tuple[Step, object, object]] = []
         self._queue: collections.deque[tuple[Step, Any]] = collections.deque()
 
     def run(self, root: object) -> None:
@@ -123,15 +157,18 @@ class _Walk:
                 self._report(step, obj, kind)
                 continue
             self._expand(step, obj)
-        for step, weak in self._weak:
-            target = weak()
-            if target is not None and not (id(target) in self._seen or self._goes_by_reference(target)):
+        for step, weak, target in self._weak:
+            if not (id(target) in self._seen or self._goes_by_reference(target)):
                 self._report(step, weak, WEAK_REFERENCE, f"to a {handles.type_name(type(target))}")
 
     def _expand(self, step: Step, obj: object) -> None:
         try:
-            if isinstance(obj, weakref.ref):
-                self._weak.append((step, obj))
+            if issubclass(type(obj), _WEAK):
+                target = _weak_target(obj)
+                if target is not None:
+                    self._weak.append((step, obj, target))
+                return
+            if type(obj) in _WEAK_CONTAINERS:  # keeps the entries that something else holds
                 return
             children = branches(step, obj, self._reduce)
             if isinstance(children, Unpicklable):
