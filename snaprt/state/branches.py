@@ -30,6 +30,7 @@ from snaprt.state import modules
 from snaprt.state.handles import CONTEXT_TOKEN, UNPICKLABLE
 from snaprt.state.kinds import Kind
 from snaprt.state.operands import line_at, operand_names
+from snaprt.state.resources import StandIn
 
 Reduce = Callable[[Any], Any]
 
@@ -72,6 +73,8 @@ def branches(step: Step, obj: Any, reduce: Reduce | None) -> Branches | Unpickla
     if named is not None:
         return named(step, obj)
     # type(obj), not isinstance: a stand-in answers isinstance as its handle would.
+    if cls is StandIn:
+        return _stand_in(step, obj)
     if frames.is_opaque(obj):
         return _opaque(step, obj)
     if issubclass(cls, BaseException):
@@ -299,6 +302,17 @@ def _property(step: Step, obj: property) -> Branches:
     yield Step(step, ".fget"), obj.fget
     yield Step(step, ".fset"), obj.fset
     yield Step(step, ".fdel"), obj.fdel
+
+
+def _stand_in(step: Step, obj: StandIn) -> Branches:
+    """A resource travels as its arguments; the real handle stays."""
+    _, _, (made_by, args, kwargs), *_ = obj.__reduce_ex__(4)
+    argument = Step(step, f"argument of resource {made_by.name!r}")
+    yield Step(step, "its resource"), made_by
+    for index, value in enumerate(args):
+        yield Step(argument, f"[{index}]"), value
+    for name, value in kwargs.items():
+        yield Step(argument, f"[{name!r}]"), value
 
 
 def _partial(step: Step, obj: functools.partial[Any]) -> Branches:
