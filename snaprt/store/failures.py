@@ -126,7 +126,7 @@ def explain(error: BaseException, url: str, doing: str) -> StoreError:
         error, "ReadTimeoutError", "HTTPClientError", "ServerTimeoutError", "ClientError", "FSTimeoutError"
     ):
         return Transient(f"{start}no usable answer came ({_text(error)}).")
-    return StoreError(f"{start}{_text(error)}")
+    return StoreError(f"{start}{_text(error).rstrip('.')}.")
 
 
 _TRANSIENT = {

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -25,7 +24,7 @@ from snaprt.records.envelope import head_length
 from snaprt.records.keys import Keyring
 from snaprt.records.record import Head, Header, Record, described, follows, read_head, starts
 from snaprt.records.sections import Keyframe, Reference, Section, join, references, unpack_raw
-from snaprt.store.objects import Objects
+from snaprt.store.objects import Objects, in_parallel
 
 Buffer = bytes | bytearray | memoryview
 
@@ -278,11 +277,13 @@ class History:
         return join(found, stream, lambda reference: contents[reference.name])
 
     def _several(self, wanted: Sequence[Reference]) -> dict[str, bytearray]:
-        if len(wanted) == 1 or self._objects.parallel == 1:
-            return {reference.name: self._fetch(reference.name, reference.length) for reference in wanted}
-        with ThreadPoolExecutor(self._objects.parallel, thread_name_prefix="snaprt-fetch") as pool:
-            found = pool.map(lambda reference: self._fetch(reference.name, reference.length), wanted)
-            return {reference.name: content for reference, content in zip(wanted, found, strict=True)}
+        found = in_parallel(
+            self._objects,
+            lambda reference: self._fetch(reference.name, reference.length),
+            wanted,
+            lambda reference: reference.length,
+        )
+        return {reference.name: content for reference, content in zip(wanted, found, strict=True)}
 
     def _fetch(self, name: str, length: int | None) -> bytearray:
         what = f"Blob {name[:16]}… of run {self.run!r}"

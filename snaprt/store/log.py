@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +23,7 @@ from snaprt.store.check import Report, check
 from snaprt.store.failures import Transient
 from snaprt.store.history import START, Buffer, History
 from snaprt.store.inbox import Inbox
-from snaprt.store.objects import Objects
+from snaprt.store.objects import Objects, in_parallel
 
 # Waits before a write is tried again, in seconds. The client has its own attempts beneath.
 PAUSES = (0.1, 0.5, 2.0)
@@ -157,11 +156,7 @@ class Log(History):
             self._insist(lambda: self._objects.put(self._blob(name), pieces()))
             return written
 
-        if len(new) == 1 or self._objects.parallel == 1:
-            total = sum(map(put, new))
-        else:
-            with ThreadPoolExecutor(self._objects.parallel, thread_name_prefix="snaprt-put") as pool:
-                total = sum(pool.map(put, new))
+        total = sum(in_parallel(self._objects, put, new, lambda item: memoryview(item[1]).nbytes))
         self._objects.settle(folder)
         self._blobs.update(name for name, _ in new)
         return total

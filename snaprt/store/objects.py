@@ -14,12 +14,35 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, TypeVar
 
 from snaprt.store.failures import beyond_end, explain, lost_race, missing_bucket
 
-Piece = bytes | bytearray | memoryview
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# Pieces of a blob are sent in parts of this size: S3 takes 10,000 parts, so a blob may have 80 GB.
+_BLOCK = 8 << 20
+# Up to here an object is one request.
+_ONE_REQUEST = 16 << 20
+
+
+def in_parallel(
+    objects: Objects, work: Callable[[Item], Result], items: Sequence[Item], size: Callable[[Item], int]
+) -> list[Result]:
+    """Does the work for every item, in order of the items, as many at once as the objects are worth.
+
+    Large ones go one after the other: each is a stream of several requests that keeps the line busy by
+    itself, and many at once would hold many buffers.
+    """
+    results: dict[int, Result] = {}
+    small = [index for index, item in enumerate(items) if size(item) <= _ONE_REQUEST]
+    if len(small) > 1 and objects.parallel > 1:
+        with ThreadPoolExecutor(objects.parallel, thread_name_prefix="snaprt-store") as pool:
+            results.update(zip(small, pool.map(lambda index: work(items[index]), small), strict=True))
+    return [results[index] if index in results else work(item) for index, item in enumerate(items)]
 
 
 class Objects(Protocol):
@@ -120,10 +143,6 @@ WAYS: dict[str, tuple[str, Callable[[Any, str, bytes], None]]] = {
 _WITHOUT_RANGES = {"sftp", "ssh"}
 # Of these, an object that is being written is visible: blobs are written beside and renamed.
 _VISIBLE_WRITES = {"sftp", "ssh", "webdav", "webdavs"}
-# Pieces of a blob are sent in parts of this size: S3 takes 10,000 parts, so a blob may have 160 GB.
-_BLOCK = 16 << 20
-# Up to here a blob is one request.
-_ONE_REQUEST = 32 << 20
 
 
 class FsspecObjects:

@@ -55,7 +55,6 @@ class Store:
         self._endpoint = endpoint
         self._lock = threading.Lock()
         self._probed = objects.way is None  # fencing="off" was said
-        self._local = endpoint == "local"
 
     @classmethod
     def open(
@@ -168,19 +167,22 @@ def open_objects(url: str, fenced: bool, options: dict[str, Any]) -> tuple[Objec
         if protocol not in fsspec.available_protocols():
             raise StoreError(
                 f"The store {url} has an unknown protocol, {protocol!r}. Use a path, s3://, gs://, az://, "
-                "sftp://, "
-                f"webdav:// or memory://."
+                f"sftp://, webdav:// or memory://."
             )
         raise StoreError(
             f"The store {url}: no way is known to create an object only if it is absent through "
-            f"{protocol!r}, so two "
-            f'processes could own one run. Say fencing="off" if never more than one works on it.'
+            f"{protocol!r}, "
+            f'so two processes could own one run. Say fencing="off" if never more than one works on it.'
         )
     if protocol in ("s3", "s3a"):
-        # botocore waits a minute for a connection by default: too long to tell somebody of a mistyped
-        # address.
-        config = {"connect_timeout": 10, "read_timeout": 60, **options.get("config_kwargs", {})}
-        options["config_kwargs"] = config
+        # By default botocore waits a minute for a connection and tries five times, and s3fs five times
+        # around that: too long to tell somebody of a mistyped address.
+        patience = {
+            "connect_timeout": 10,
+            "read_timeout": 60,
+            "retries": {"max_attempts": 1, "mode": "standard"},
+        }
+        options["config_kwargs"] = {**patience, **options.get("config_kwargs", {})}
     try:
         fs, root = fsspec.core.url_to_fs(url, skip_instance_cache=True, use_listings_cache=False, **options)
     except ImportError as error:
@@ -192,5 +194,12 @@ def open_objects(url: str, fenced: bool, options: dict[str, Any]) -> tuple[Objec
         raise explain(error, url, "opening it") from error
     if not root.strip("/") and protocol != "memory":
         raise StoreError(f"The store {url} names no bucket or folder.")
-    endpoint = str(getattr(fs, "endpoint_url", None) or options.get("endpoint_url") or protocol)
-    return FsspecObjects(fs, root, url, protocol, fenced=fenced), endpoint
+    return FsspecObjects(fs, root, url, protocol, fenced=fenced), _endpoint(fs, protocol)
+
+
+def _endpoint(fs: Any, protocol: str) -> str:
+    """What the probe's outcome holds for: the same bucket may be reached through a gateway that lies."""
+    named = getattr(fs, "endpoint_url", None)
+    if named is None and protocol in ("s3", "s3a"):
+        named = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    return f"{protocol} {named or 'default'}"

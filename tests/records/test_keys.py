@@ -41,7 +41,9 @@ def test_threads_that_make_the_key_file_at_once_end_with_one_key(tmp_path: Path)
 
 
 def test_processes_that_make_the_key_file_at_once_end_with_one_key(tmp_path: Path) -> None:
-    code = "import sys, pathlib; from snaprt.records.keys import read_key_file as r; print(r(pathlib.Path(sys.argv[1])).ids)"
+    code = (
+        "import sys, pathlib, snaprt.records.keys as k; print(k.read_key_file(pathlib.Path(sys.argv[1])).ids)"
+    )
     path = str(tmp_path / "new" / "key")
     running = [
         subprocess.Popen([sys.executable, "-c", code, path], stdout=subprocess.PIPE, text=True)

@@ -90,7 +90,7 @@ def test_what_is_no_json_is_refused_before_it_is_written() -> None:
 def test_a_newer_format_is_told_from_damage() -> None:
     data = bytearray(seal(KEYRING, RECORD, {}))
     data[8] = 2
-    with pytest.raises(Damaged, match="format version 2.*a newer snaprt wrote it"):
+    with pytest.raises(Damaged, match=r"format version 2.*a newer snaprt wrote it"):
         head_length(data, "It")
 
 
