@@ -12,7 +12,17 @@
 It knows frames below it, and nothing of runs, records or stores.
 """
 
-from snaprt.state import code, functions, suspended, weak
+from snaprt.state import (
+    classes,
+    code,
+    contexts,
+    exceptions,
+    functions,
+    iterator_tools,
+    iterators,
+    suspended,
+    weak,
+)
 from snaprt.state.modules import by_value
 from snaprt.state.parts import LEAF, Part
 from snaprt.state.pickling import Dump, dump, load

@@ -21,7 +21,6 @@ This file must not know the pickler.
 
 from __future__ import annotations
 
-import contextvars
 import datetime
 import decimal
 import enum
@@ -276,10 +275,25 @@ def _branches(obj: Any, cls: type) -> Iterator[tuple[Step, Any]]:
                         continue
 
 
-def context_variable(var: contextvars.ContextVar[Any]) -> Place | None:
-    """Where a context variable hangs that isn't a plain global, or None."""
-    found = deep().get(id(var))
-    return found[1] if found is not None else None
+_FORGOTTEN = 1000  # objects remembered to hang nowhere, before they are looked for again
+_nowhere: dict[int, object] = {}
+
+
+def hanging(obj: object) -> Place | None:
+    """Where an object hangs that isn't a plain global; remembered, for the walk is slow."""
+    place = index.anchored(obj)
+    if place is None:
+        if _nowhere.get(id(obj)) is obj:
+            return None
+        found = deep().get(id(obj))
+        if found is None or found[0] is not obj:
+            if len(_nowhere) >= _FORGOTTEN:
+                _nowhere.clear()
+            _nowhere[id(obj)] = obj
+            return None
+        place = found[1]
+        index.known[id(obj)] = (obj, place)
+    return place
 
 
 def lasting(place: Place) -> bool:

@@ -38,8 +38,8 @@ from functools import lru_cache
 from typing import Any
 
 from snaprt import frames
-from snaprt.errors import CodeChanged, Damaged, NotCapturable, NotRestorable, NotSerialisable, SnaprtError
-from snaprt.state import anchors, carriers, reducers, sessions, weak
+from snaprt.errors import CodeChanged, Damaged, NotCapturable, NotRestorable, SnaprtError, UnsupportedInterpreter
+from snaprt.state import anchors, carriers, reducers, sessions, suspended, weak
 from snaprt.state.handles import refuse
 from snaprt.state.parts import Part, Sink, Source
 from snaprt.state.sessions import Dumping, Loading
@@ -154,14 +154,13 @@ def dump(root: object, *, resolve: Mapping[str, object] | None = None) -> Dump:
 def _refusal(root: object, resolve: Mapping[str, object] | None, failure: Exception) -> Exception:
     from snaprt.state import paths
 
-    offenders = paths.find(root, resolve=resolve or {})
-    if offenders:
-        listed = "; ".join(f"{offender} ({offender.hint})" for offender in offenders)
-        return NotSerialisable(f"this state can't travel: {listed}", offenders)
-    if isinstance(failure, SnaprtError):
-        return failure
-    what = str(failure) or type(failure).__name__
-    return NotSerialisable(f"this state can't travel: {what}", ())
+    if isinstance(failure, (NotCapturable, UnsupportedInterpreter)):
+        try:
+            if type(root) in suspended.FRAMES:
+                frames.freeze(root)
+        except SnaprtError as error:
+            return error  # there is no path to speak of: it is the coroutine itself
+    return paths.refusal(paths.find(root, resolve=resolve, failure=failure))
 
 
 def _dump(

@@ -90,6 +90,9 @@ class Loading:
         self.finish: list[Callable[[], None]] = []
         """What is to be done once every object is there, in the order in which it was asked for."""
         self.first_tokens: dict[tuple[int, int], Any] = {}
+        """By context and variable: the token of the first `set`, the only thing that can unset a variable."""
+        self.groups: dict[int, tuple[Any, Any]] = {}
+        """By `groupby`: itself, and the group that it is in."""
         self._saved = dict(interpreter)
         self._same: bool | None = None
 

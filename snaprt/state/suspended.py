@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import gc
 from collections.abc import Iterable
-from types import AsyncGeneratorType, CodeType, CoroutineType, FunctionType, GeneratorType, ModuleType
+from types import AsyncGeneratorType, CodeType, CoroutineType, FunctionType, GeneratorType, ModuleType, TracebackType
 from typing import Any
 
 from snaprt import frames
@@ -38,12 +38,33 @@ def reduce_frame(obj: Any, dumping: Dumping) -> Reduced:
     if finalizer is not None and not _travels(finalizer, dumping):
         finalizer = None
     if frozen.shell.status != "finished":
-        dumping.unfilled.append((obj, frozen.values, frozen.handled, finalizer))
+        dumping.unfilled.append((obj, without_tracebacks(frozen.values), frozen.handled, finalizer))
     made = (frozen.shell, codes.reference(code, namespace, dumping), modules.reference(namespace, dumping))
     unsent = modules.unsent(namespace, code, dumping)
     if unsent is None:
         return make_frame, made
     return make_frame, made, (made[2], unsent), None, None, _fill_namespace
+
+
+def without_tracebacks(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The values of a frame, with None for the tracebacks that exits of `with` blocks are handed.
+
+    A traceback can't be rebuilt, and every `__aexit__(self, kind, error, tb)` that awaits has one in a local;
+    its text travels with the exception. Anywhere else a traceback is a handle like any other.
+    """
+    for value in values:
+        cls = type(value)
+        if cls is TracebackType or (cls is tuple and len(value) == 3 and type(value[2]) is TracebackType):
+            return tuple(map(_without_traceback, values))
+    return values
+
+
+def _without_traceback(value: Any) -> Any:
+    if type(value) is TracebackType:
+        return None
+    if type(value) is tuple and len(value) == 3 and type(value[2]) is TracebackType:
+        return (*value[:2], None)
+    return value
 
 
 def _travels(finalizer: Any, dumping: Dumping) -> bool:
@@ -122,7 +143,7 @@ def held_frames(*roots: Any, outside: Iterable[object] = ()) -> list[Any]:
         seen.add(id(obj))
         if isinstance(obj, _STOP) or index.instance(obj) is not None or id(obj) in index.containers:
             continue
-        if cls in _FRAMES:
+        if cls in FRAMES:
             found.append(obj)
             seen.add(id(_globals_of(obj)))
         elif cls is FunctionType:
@@ -134,7 +155,7 @@ def held_frames(*roots: Any, outside: Iterable[object] = ()) -> list[Any]:
     return found
 
 
-_FRAMES = (CoroutineType, GeneratorType, AsyncGeneratorType)
+FRAMES = (CoroutineType, GeneratorType, AsyncGeneratorType)
 _PLAIN = frozenset({dict, list, tuple, set, frozenset})
 
 

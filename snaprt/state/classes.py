@@ -1,0 +1,292 @@
+"""Classes: by name where their module can be imported and holds them, by value otherwise.
+
+A class by value is made in two steps, because its methods' cells, its registry or a method's default may lead
+back to it: first a skeleton (name, bases, slots), then its attributes. There is one per load, so `isinstance`
+holds between everything that came with it, and it never mixes with a class of the same name in this process.
+
+The skeleton is made by the builtin metaclass under the user's (`type`, `ABCMeta`), never by the user's own
+`__new__`, and without `__init_subclass__` of its bases and `__set_name__` of its attributes: all that ran when
+the class was written, and its results are among the attributes.
+
+Enum members are part of their class: they exist with the skeleton, and a member elsewhere in the state is
+that member.
+
+This file must not know how functions travel.
+"""
+
+from __future__ import annotations
+
+import abc
+import collections
+import enum
+import sys
+import types
+import typing
+from types import GetSetDescriptorType, MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType
+from typing import Any
+
+
+from snaprt.frames import awaitables
+from snaprt.state import anchors, modules
+from snaprt.state.functions import attribute
+from snaprt.state.reducers import Reduced, reducer
+from snaprt.state.sessions import Dumping
+
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, or an extension that imitates one
+
+# Types of the interpreter that have no name of their own where they say they have.
+_NAMELESS: dict[type, str] = {}
+for _name, _value in vars(types).items():
+    if isinstance(_value, type):
+        _NAMELESS.setdefault(_value, _name)
+
+
+_HIDDEN: dict[str, type] = {
+    "deque_reverse_iterator": type(reversed(collections.deque())),
+    "dict_keys": type({}.keys()),
+    "dict_values": type({}.values()),
+    "dict_items": type({}.items()),
+    "callable_iterator": type(iter(int, 1)),
+    "list_iterator": type(iter([])),
+    "list_reverseiterator": type(reversed([])),
+    "tuple_iterator": type(iter(())),
+    "range_iterator": type(iter(range(0))),
+    "set_iterator": type(iter(set())),
+    "str_iterator": type(iter("")),
+    "coroutine_wrapper": awaitables.WRAPPER,
+}
+_NAMELESS.update((cls, name) for name, cls in _HIDDEN.items())
+
+
+def named(cls: type) -> bool:
+    """Whether another process finds this very class under its module and qualified name."""
+    module = cls.__module__
+    if module == "builtins" or modules.importable(module):
+        try:
+            return attribute(sys.modules[module], cls.__qualname__) is cls
+        except AttributeError:
+            return False
+    return False
+
+
+@reducer(type, subclasses=True)
+def reduce_class(cls: type, dumping: Dumping) -> Reduced:
+    if named(cls):
+        return NotImplemented
+    if cls in _NAMELESS:
+        return nameless, (_NAMELESS[cls],)
+    if not _written_in_python(cls):
+        return NotImplemented  # pickle says that it can't be found
+    place = dumping.anchor(cls)
+    if place is not None:
+        return anchors.resolve, place
+    return by_value(cls, dumping)
+
+
+def _written_in_python(cls: type) -> bool:
+    if not cls.__flags__ & _HEAP_TYPE:
+        return False
+    # An extension's type has methods of C that say that they are its own.
+    return not any(
+        isinstance(value, (WrapperDescriptorType, MethodDescriptorType)) and value.__objclass__ is cls
+        for value in cls.__dict__.values()
+    )
+
+
+def nameless(name: str) -> Any:
+    return _HIDDEN.get(name) or getattr(types, name)
+
+
+# --- by value --------------------------------------------------------------------------------------
+
+# Made anew with the skeleton, or set at the end.
+_NOT_CARRIED = frozenset(
+    {"__dict__", "__weakref__", "_abc_impl", "__abstractmethods__", "__slots__", "__module__", "__qualname__"}
+)
+
+
+def by_value(cls: type, dumping: Dumping) -> Reduced:
+    own: dict[str, Any] = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    slots: Any = cls.__dict__.get("__slots__")
+    if slots is not None:
+        own["__slots__"] = slots if isinstance(slots, (str, dict)) else tuple(slots)
+    members = _members(cls) if isinstance(cls, enum.EnumType) else None
+    made = (type(cls), cls.__name__, _bases(cls), own, members)
+    return make_class, made, _state(cls), None, None, fill_class
+
+
+def _bases(cls: type) -> tuple[Any, ...]:
+    # `Generic` and `Protocol` stand in `__bases__` as the classes that `__orig_bases__` was resolved to.
+    return cls.__bases__
+
+
+def _state(cls: type) -> dict[str, Any]:
+    carried = {}
+    for name, value in cls.__dict__.items():
+        if name in _NOT_CARRIED:
+            continue
+        if isinstance(value, (MemberDescriptorType, GetSetDescriptorType)) and value.__objclass__ is cls:
+            continue  # of a slot: the skeleton has it
+        carried[name] = value
+    state: dict[str, Any] = {"attributes": carried}
+    if "__abstractmethods__" in cls.__dict__:
+        state["abstract"] = sorted(cls.__dict__["__abstractmethods__"])
+        registered = _registered(cls)
+        if registered:
+            state["registered"] = registered
+    if isinstance(cls, enum.EnumType):
+        state["members"] = [(name, dict(vars(m))) for name, m in cls.__members__.items() if m.name == name]
+    for carrying in _special:
+        carrying(cls, state)
+    return state
+
+
+def _registered(cls: Any) -> list[type]:
+    """Classes registered with an ABC as its virtual subclasses."""
+    try:
+        references = abc._get_dump(cls)[0]  # type: ignore[attr-defined]  # the only way to ask an ABC
+    except TypeError:
+        return []
+    return [found for found in (reference() for reference in references) if found is not None]
+
+
+class _Quiet:
+    """Stands before the bases while a skeleton is made, so that their `__init_subclass__` isn't called."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        pass
+
+
+def make_class(
+    meta: type, name: str, bases: tuple[type, ...], own: dict[str, Any], members: list[Any] | None
+) -> type:
+    """The skeleton."""
+    builder = next(base for base in meta.__mro__ if base in (type, abc.ABCMeta))
+    quiet = any("__init_subclass__" in b.__dict__ for base in bases for b in base.__mro__ if b is not object)
+    namespace = dict(own)
+    qualname = namespace.pop("__qualname__")
+    if quiet and typing.Generic not in bases:
+        cls: Any = builder.__new__(meta, name, (_Quiet, *bases), namespace)
+        cls.__bases__ = bases
+    else:
+        cls = builder.__new__(meta, name, bases, namespace)
+    type.__setattr__(cls, "__qualname__", qualname)
+    if "__slots__" not in own:
+        # What the class statement put there (a docstring, say) comes with the attributes.
+        for left in ("__doc__",):
+            if cls.__dict__.get(left) is not None:
+                type.__delattr__(cls, left)
+    if members is not None:
+        type.__setattr__(cls, "_member_map_", {})
+        for member, base, value in members:
+            made: Any = base.__new__(cls, *value)
+            made._name_ = member
+            cls._member_map_[member] = made
+    return cls  # type: ignore[no-any-return]  # what a metaclass makes is a type
+
+
+def fill_class(cls: Any, state: dict[str, Any]) -> None:
+    members = getattr(cls, "_member_map_", None) if "members" in state else None
+    for name, value in state["attributes"].items():
+        if members is not None and name == "_member_map_":
+            continue
+        type.__setattr__(cls, name, value)
+    if members is not None:
+        for name, names in state["members"]:
+            members[name].__dict__.update(names)
+        aliases = state["attributes"].get("_member_map_", {})
+        members.update((name, member) for name, member in aliases.items() if name not in members)
+    if "abstract" in state:
+        type.__setattr__(cls, "__abstractmethods__", frozenset(state["abstract"]))
+        for registered in state.get("registered", ()):
+            abc.ABCMeta.register(cls, registered)
+    for finish in _finishing:
+        finish(cls, state)
+
+
+_special: list[Any] = []
+_finishing: list[Any] = []
+
+
+# --- enums ----------------------------------------------------------------------------------------
+
+# What may lie under an enum's members, and how one is made of a member: by the type's own `__new__`.
+_DATA: dict[type, Any] = {
+    int: lambda m: (int.__int__(m),),
+    str: lambda m: (str.__str__(m),),
+    float: lambda m: (float.__float__(m),),
+    bytes: lambda m: (bytes.__bytes__(m) if hasattr(bytes, "__bytes__") else b"".join((m,)),),
+    complex: lambda m: (m.real, m.imag),
+    tuple: lambda m: (tuple(tuple.__iter__(m)),),
+    frozenset: lambda m: (frozenset(frozenset.__iter__(m)),),
+}
+
+
+def _members(cls: Any) -> list[tuple[str, type, tuple[Any, ...]]]:
+    """For each member that isn't an alias: its name, and what makes the bare object."""
+    members = []
+    for name, member in cls.__members__.items():
+        if member.name != name:
+            continue
+        base = next((b for b in cls.__mro__ if b in _DATA or b is object), object)
+        members.append((name, base, _DATA[base](member) if base in _DATA else ()))
+    return members
+
+
+@reducer(enum.Enum, subclasses=True)
+def reduce_member(member: Any, dumping: Dumping) -> Reduced:
+    cls = type(member)
+    if named(cls):
+        return NotImplemented
+    name = member._name_
+    if name is not None and cls._member_map_.get(name) is member:
+        return enum_member, (cls, name)
+    return enum_value, (cls, member._value_)
+
+
+def enum_member(cls: Any, name: str) -> Any:
+    return cls._member_map_[name]
+
+
+def enum_value(cls: Any, value: Any) -> Any:
+    """A combination of flags, which is made when it is first asked for."""
+    return cls(value)
+
+
+# --- type variables -------------------------------------------------------------------------------
+
+
+@reducer(typing.TypeVar)
+@reducer(typing.ParamSpec)
+@reducer(typing.TypeVarTuple)
+def reduce_type_variable(var: Any, dumping: Dumping) -> Reduced:
+    module = getattr(var, "__module__", None)
+    if modules.importable(module) and sys.modules[module].__dict__.get(var.__name__) is var:
+        return NotImplemented
+    options: dict[str, Any] = {}
+    if not isinstance(var, typing.TypeVarTuple):
+        options = {
+            key: value
+            for key, value in (
+                ("bound", var.__bound__),
+                ("covariant", var.__covariant__),
+                ("contravariant", var.__contravariant__),
+                ("infer_variance", getattr(var, "__infer_variance__", False)),
+            )
+            if value
+        }
+    constraints = getattr(var, "__constraints__", ())
+    if hasattr(var, "has_default") and var.has_default():
+        options["default"] = var.__default__
+    return type_variable, (type(var), var.__name__, constraints, options, module)
+
+
+def type_variable(kind: Any, name: str, constraints: tuple[Any, ...], options: dict[str, Any], module: Any) -> Any:
+    var = kind(name, *constraints, **options)
+    if module is not None:
+        var.__module__ = module
+    return var
+
+
