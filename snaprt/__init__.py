@@ -1,1 +1,90 @@
-"""snaprt: an asyncio snapshot runtime with full-state serialisation."""
+"""snaprt: an asyncio snapshot runtime with full-state serialisation.
+
+Write an agent as plain asyncio; snaprt suspends it with its whole state at a URL and rehydrates it in
+any process, exactly where it stood. What stands in `__all__` is the public surface; nothing else is
+promised.
+"""
+
+from snaprt import errors
+from snaprt.errors import (
+    AlreadyAnswered,
+    CodeChanged,
+    Damaged,
+    Fenced,
+    InDoubt,
+    MissingExtra,
+    MissingKey,
+    NotCapturable,
+    NotInAgent,
+    NotSerialisable,
+    OutsideAgent,
+    ResourceUnavailable,
+    RulesChanged,
+    RunBusy,
+    RunExists,
+    SnaprtError,
+    Stalled,
+    StoreError,
+    UnknownRun,
+    UnknownSuspension,
+    UnsupportedInterpreter,
+    UsageError,
+    WrongKey,
+)
+from snaprt.kernel import Plan, agent, plan, rules, step, suspend, tool
+from snaprt.records import Keyring
+from snaprt.runtime import Cancelled, Completed, Failed, Outcome, Run, RunInfo, Runtime, Suspended, Waiting
+from snaprt.state import dumps, loads, release
+from snaprt.state.handles import register_handle
+from snaprt.state.resources import resource
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AlreadyAnswered",
+    "Cancelled",
+    "CodeChanged",
+    "Completed",
+    "Damaged",
+    "Failed",
+    "Fenced",
+    "InDoubt",
+    "Keyring",
+    "MissingExtra",
+    "MissingKey",
+    "NotCapturable",
+    "NotInAgent",
+    "NotSerialisable",
+    "Outcome",
+    "OutsideAgent",
+    "Plan",
+    "ResourceUnavailable",
+    "RulesChanged",
+    "Run",
+    "RunBusy",
+    "RunExists",
+    "RunInfo",
+    "Runtime",
+    "SnaprtError",
+    "Stalled",
+    "StoreError",
+    "Suspended",
+    "UnknownRun",
+    "UnknownSuspension",
+    "UnsupportedInterpreter",
+    "UsageError",
+    "Waiting",
+    "WrongKey",
+    "agent",
+    "dumps",
+    "errors",
+    "loads",
+    "plan",
+    "register_handle",
+    "release",
+    "resource",
+    "rules",
+    "step",
+    "suspend",
+    "tool",
+]

@@ -325,7 +325,8 @@ class Driver:
     async def _carry_out(self, call: Call, scope: anyio.CancelScope) -> None:
         try:
             with scope:
-                self._arrived.append(await carry_out(call))
+                arrival = await carry_out(call)
+                self._arrived.append(arrival)  # looked up now: the list was another one when the call began
         finally:
             self._in_hand.pop(call.step, None)
             self.poke()
@@ -360,7 +361,8 @@ class Driver:
             error = await self._open(stand_in)
             if error is not None:
                 raise ResourceUnavailable(
-                    f"Run {self.log.run} holds the resource {stand_in!r}, which can't be opened here: {error!r}. "
+                    f"Run {self.log.run} holds the resource {stand_in!r}, and it can't be opened here: "
+                    f"{error!r}. "
                     "The run stays as it was; mend that and resume again."
                 ) from error
 

@@ -30,8 +30,9 @@ from snaprt.records import Keyring, Record
 from snaprt.runtime import restore, view
 from snaprt.runtime.agents import Agent, check_agent, name_of, rules_of, target_of, today
 from snaprt.runtime.drive import Driver
-from snaprt.runtime.outcomes import Outcome, RunInfo
-from snaprt.store import Log, Report, Store
+from snaprt.runtime.outcomes import Outcome, RunInfo, Suspended, Waiting
+from snaprt.store import Log, Store
+from snaprt.store.check import Report
 
 
 class Run:
@@ -116,6 +117,10 @@ class Runtime:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> bool | None:
         self.drain()
+        if isinstance(error, Exception):
+            # The block failed, the runs didn't: they are saved first, and the error goes on as it came
+            # rather than in a group.
+            kind = error = where = None
         return await self._stack.__aexit__(kind, error, where)
 
     def drain(self) -> None:
@@ -209,6 +214,11 @@ class Runtime:
         if doubtful and in_doubt != "retry":
             raise InDoubt(restore.in_doubt_text(run_id, doubtful))
 
+        if change is None and last.kind == "suspend" and not pending:
+            asleep = await self._asleep(log, kernel)
+            if asleep is not None:
+                kernel.release()
+                return Run(run_id, outcome=asleep)
         try:
             await _in_thread(
                 log.append,
@@ -272,6 +282,15 @@ class Runtime:
         if self._store is None:
             raise UsageError("This Runtime isn't open. Use it as `async with snaprt.Runtime(url) as rt:`.")
         return self._store
+
+    async def _asleep(self, log: Log, kernel: Kernel) -> Suspended | None:
+        """What a suspended run goes on waiting for; None where an answer lies there or a timer is near."""
+        questions = kernel.open_suspensions()
+        answered = set(await _in_thread(log.answers))
+        until = kernel.next_timer()
+        if answered & set(questions) or (until is not None and until <= time.time() + self._distant):
+            return None
+        return Suspended(log.run, tuple(Waiting(each.id, each.payload) for each in questions.values()), until)
 
     def _drive(
         self,

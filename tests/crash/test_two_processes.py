@@ -16,7 +16,7 @@ from tests.crash.processes import drive
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "local":
         return str(tmp_path / "store")
-    return str(request.getfixturevalue("s3"))
+    return str(request.getfixturevalue("s3").url)
 
 
 def answer(url: str, run: str, value: object, suspension: str | None = None) -> None:

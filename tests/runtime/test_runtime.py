@@ -142,9 +142,7 @@ async def test_a_failing_agent_is_recorded_with_its_traceback(url: str, ledger: 
     assert "in breaks" in again.traceback
 
 
-async def test_changed_rules_are_refused_with_a_diff_and_decided_by_a_word(
-    url: str, ledger: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_changed_rules_are_refused_with_a_diff_and_decided_by_a_word(url: str, ledger: str) -> None:
     async with snaprt.Runtime(url) as rt:
         await (await rt.start(agents.support, ledger, "A", run_id="r")).outcome()
         await rt.answer("r", {"approved": False})
@@ -233,10 +231,10 @@ async def test_a_call_whose_result_was_lost_is_not_repeated_silently(
                 raise snaprt.StoreError("the store went away")
             return append(self, kind, **kwargs)  # type: ignore[arg-type]  # passed through as it came
 
-        monkeypatch.setattr(Log, "append", lose_the_result)
-        with pytest.raises(snaprt.StoreError, match="went away"):
-            await (await rt.resume("r")).outcome()
-        monkeypatch.undo()
+        with monkeypatch.context() as patch:
+            patch.setattr(Log, "append", lose_the_result)
+            with pytest.raises(snaprt.StoreError, match="went away"):
+                await (await rt.resume("r")).outcome()
     async with snaprt.Runtime(url) as rt:
         with pytest.raises(snaprt.InDoubt, match=r"step 3: .*pay with key r/3"):
             await rt.resume("r")
