@@ -14,6 +14,9 @@ from typing import Any, Literal
 Effect = Literal["write", "read", "idempotent"]
 """What a tool does to the world; DESIGN.md says what each means for a call in doubt."""
 
+KEY_PARAMETER = "idempotency_key"
+"""The parameter by which a tool asks for the idempotency key of its call."""
+
 EFFECTS: tuple[Effect, ...] = ("write", "read", "idempotent")
 
 
@@ -35,6 +38,29 @@ class Call:
     """The idempotency key: made of run and step, never of arguments."""
     pass_key: bool = False
     """Whether `idempotency_key=key` is to be passed along."""
+    declared: Any = field(default=None, repr=False, compare=False)
+    """What was declared about the function (`operations.Tool`). It is what travels: a restored run calls the
+    function of this process, not a copy of the one that was there."""
+
+    def __reduce__(self) -> Any:
+        return call_of, (self.step, self.declared, self.args, self.kwargs, self.key, self.pass_key)
+
+
+def call_of(
+    step: int, declared: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], key: str, pass_key: bool
+) -> Call:
+    """The call of a declared tool."""
+    return Call(
+        step=step,
+        tool=declared.name,
+        fn=declared.fn,
+        args=args,
+        kwargs=kwargs,
+        effect=declared.effect,
+        key=key,
+        pass_key=pass_key,
+        declared=declared,
+    )
 
 
 @dataclass(frozen=True)

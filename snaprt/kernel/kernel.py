@@ -23,7 +23,10 @@ from contextvars import Context
 from dataclasses import replace
 from typing import Any, Literal
 
+from .. import state
+from . import saving
 from .events import (
+    KEY_PARAMETER,
     Answer,
     Ask,
     Call,
@@ -37,6 +40,7 @@ from .events import (
     Opened,
     Refused,
     Result,
+    call_of,
 )
 from .loop import AgentLoop
 from .plan import Plan
@@ -156,16 +160,8 @@ class Kernel:
         """A new step for a call of `tool`, and the future of its result."""
         number = len(self.steps) + 1
         key = f"{self.run}/{number}"
-        call = Call(
-            step=number,
-            tool=tool.name,
-            fn=tool.fn,
-            args=args,
-            kwargs=kwargs,
-            effect=tool.effect,
-            key=key,
-            pass_key=tool.wants_key and "idempotency_key" not in kwargs,
-        )
+        pass_key = tool.wants_key and KEY_PARAMETER not in kwargs
+        call = call_of(number, tool, args, kwargs, key, pass_key)
         future = CallFuture(loop=self.loop, step=number)
         self.steps[number] = Step(id=number, tool=tool.name, effect=tool.effect, key=key, call=call)
         self._calls[number] = future
@@ -311,7 +307,7 @@ class Kernel:
         opened = isinstance(event, Opened)
         self._resources = [known for known in self._resources if known() is not stand_in]
         if opened and event.error is None:
-            self._resources.append(weakref.ref(stand_in))
+            self._note_open(stand_in)
         wanted = Open if opened else Close
         waiting, self._handling = self._handling, []
         for command, future in waiting:
@@ -349,9 +345,39 @@ class Kernel:
         else:
             self.status, self.value = "completed", root.result()
 
+    # --- leaving and coming back ------------------------------------------------------------------
+
+    def save(self) -> state.Dump:
+        """The whole state of the run, at any moment between two calls of `advance`; see `saving`.
+
+        Raises NotSerialisable with the path to everything that can't travel; then `dirty` stays."""
+        dump = saving.save(self)
+        self.dirty = False
+        return dump
+
+    @classmethod
+    def load(cls, parts: Any, clock: Callable[[], float] = time.time) -> Kernel:
+        """The kernel that was saved as `parts`. Pending calls and questions aren't issued again by `advance`:
+        they are `pending_calls()` and `open_suspensions()`; `open_resources()` want opening first.
+
+        Raises CodeChanged, NotRestorable or Damaged, and then leaves nothing behind."""
+        kernel = cls("", clock=clock)
+        saving.put_in(kernel, parts)
+        return kernel
+
     def release(self) -> None:
-        """The run leaves this process: nothing of it runs any more, and nothing is reported about it."""
-        self.loop.leave()
+        """The run leaves this process: nothing of it runs any more, not even its `finally` blocks (it
+        sleeps, it hasn't ended), and nothing is reported about it. Can be called again."""
+        saving.let_go(self)
+        self._commands.clear()
+        for table in (self._calls, self._asks, self.steps, self.suspensions):
+            table.clear()
+        self._handling, self._resources = [], []
+        self._root = self._closer = None
+
+    def _note_open(self, stand_in: Any) -> None:
+        self._resources = [known for known in self._resources if known() is not stand_in]
+        self._resources.append(weakref.ref(stand_in))
 
 
 async def close_down(loop: AgentLoop, remaining: list[Any]) -> None:

@@ -30,7 +30,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any, TypeVarTuple
 
 from ..errors import NotInAgent
-from . import host
+from . import anyio_tables, host
 from .noio import without_io
 from .tasks import AgentFuture, AgentTask
 from .whereabouts import calling_line, parked_line
@@ -89,6 +89,7 @@ class AgentLoop(asyncio.AbstractEventLoop):
         self._stepping_in: int | None = None
         self._closed = False
         self._only_polled = False
+        anyio_tables.watch(self)
 
     def __repr__(self) -> str:
         return f"<AgentLoop running={self.is_running()} closed={self._closed}>"

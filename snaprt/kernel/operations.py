@@ -10,21 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import importlib
 import inspect
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ParamSpec, TypeVar, overload
 
 from ..errors import OutsideAgent
-from .events import EFFECTS, Effect
+from ..state.modules import importable
+from .events import EFFECTS, KEY_PARAMETER, Effect
 from .loop import AgentLoop
 from .plan import Plan
 
 P = ParamSpec("P")
 R = TypeVar("R")
 AgentFn = TypeVar("AgentFn", bound=Callable[..., Any])
-
-KEY_PARAMETER = "idempotency_key"
 
 
 def current_kernel() -> Any:
@@ -71,21 +70,24 @@ class Tool:
     def __reduce__(self) -> Any:
         module = getattr(self.fn, "__module__", None)
         qualname = getattr(self.fn, "__qualname__", None)
-        if isinstance(module, str) and isinstance(qualname, str) and module != "__main__":
-            wrapper: Any = sys.modules.get(module)
-            for part in qualname.split("."):
-                wrapper = getattr(wrapper, part, None)
-            if getattr(wrapper, "__snaprt_tool__", None) is self:
-                return tool_of, (wrapper,)
+        if isinstance(module, str) and isinstance(qualname, str) and importable(module):
+            try:
+                if tool_named(module, qualname) is self:
+                    return tool_named, (module, qualname)
+            except (AttributeError, TypeError):
+                pass  # declared where no name leads to it
         return Tool, (self.fn, self.effect, self.name)
 
 
-def tool_of(wrapper: Any) -> Tool:
-    """The declaration behind a tool's wrapper, as it stands in this process."""
-    found = wrapper.__snaprt_tool__
-    if not isinstance(found, Tool):
-        raise TypeError(f"{wrapper!r} isn't a tool")
-    return found
+def tool_named(module: str, qualname: str) -> Tool:
+    """The declaration of the tool of that name, as it stands in this process."""
+    found: Any = importlib.import_module(module)
+    for part in qualname.split("."):
+        found = getattr(found, part)
+    declared = getattr(found, "__snaprt_tool__", None)
+    if not isinstance(declared, Tool):
+        raise TypeError(f"{module}:{qualname} isn't a tool any more, and a run waits for a call of it")
+    return declared
 
 
 def _name_of(fn: Callable[..., Any]) -> str:

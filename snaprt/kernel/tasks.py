@@ -1,8 +1,8 @@
 """Tasks and futures of the agent loop: asyncio's own, in Python, so that their state is in sight.
 
 The C classes hide what a task waits for and what it will do next. Ours derive from the pure-Python
-`_PyFuture` and `_PyTask` that every CPython ships beside them, so `isinstance(x, asyncio.Future)` is
-the only thing that differs for a user (`asyncio.isfuture` holds).
+`_PyFuture` and `_PyTask` that every CPython ships beside them. Libraries ask `isinstance(x, asyncio.Future)`
+(anyio does before it cancels), so `__class__` says what they mean to ask; `type()` tells the truth.
 
 A task's step is written here rather than inherited, for three reasons: from 3.14 on the inherited one keeps
 the current task in Python tables that `asyncio.current_task()` doesn't read; an await of a foreign
@@ -73,6 +73,10 @@ _PENDING = "PENDING"
 class AgentFuture(_PyFuture):
     """What `loop.create_future()` gives."""
 
+    @property  # type: ignore[misc]  # deliberate, see the module
+    def __class__(self) -> type:
+        return asyncio.Future
+
     def __init__(self, *, loop: AgentLoop) -> None:
         self._serial = loop.next_serial()
         super().__init__(loop=loop)
@@ -111,6 +115,10 @@ class AskFuture(AgentFuture):
 
 class AgentTask(_PyTask):
     """What `loop.create_task()` gives."""
+
+    @property  # type: ignore[misc]  # deliberate, see the module
+    def __class__(self) -> type:
+        return asyncio.Task
 
     def __init__(
         self,

@@ -15,6 +15,9 @@ from typing import Any
 _MACHINERY = frozenset({"asyncio", "anyio", "sniffio", "contextlib", "concurrent", "contextvars", "snaprt"})
 """Top-level packages whose frames are never "the agent's line"."""
 
+_STEP_BEGINS = frozenset({("snaprt.kernel.tasks", "_drive"), ("snaprt.kernel.loop", "_run")})
+"""Module and function of the frames in which the kernel calls agent code: a task's step and a callback."""
+
 
 def _is_machinery(frame: FrameType) -> bool:
     name = frame.f_globals.get("__name__") or ""
@@ -26,13 +29,20 @@ def _place(frame: FrameType) -> str:
 
 
 def calling_line() -> str:
-    """`file:line in function` of the nearest caller that isn't machinery."""
-    frame: FrameType | None = sys._getframe(
-        1
-    )  # the only way to see one's caller without building a traceback
-    while frame is not None and _is_machinery(frame):
+    """`file:line in function` of the nearest caller that isn't machinery.
+
+    Looks no further than the step that runs now: what lies beyond is the host. A task that consists of
+    machinery alone is named by its outermost line.
+    """
+    frame: FrameType | None = sys._getframe(1)  # the only way to see one's callers
+    outermost = None
+    while frame is not None and (frame.f_globals.get("__name__"), frame.f_code.co_name) not in _STEP_BEGINS:
+        if not _is_machinery(frame):
+            return _place(frame)
+        if not frame.f_globals["__name__"].startswith("snaprt."):
+            outermost = frame
         frame = frame.f_back
-    return _place(frame) if frame is not None else "an unknown line"
+    return _place(outermost) if outermost is not None else "an unknown line"
 
 
 def awaiting_frames(awaitable: Any) -> Iterator[FrameType]:

@@ -1,0 +1,109 @@
+"""A kernel as a state, and a state as a kernel.
+
+What is saved is one dictionary, `_take_out` of kernel and loop: every task, callback and timer in its
+order, and what the run keeps beside them. Two things aren't in it: the clock, which belongs to the
+process, and the loop and kernel objects, which stand in it by name and are made anew before the load, so
+that whatever is loaded can be bound to them at once.
+
+A run can be saved whenever its loop isn't being stepped. Idle or not makes no difference: what is
+ready to run is part of the state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from .. import frames, state
+from ..errors import SnaprtError
+from .reducers import register
+
+if TYPE_CHECKING:
+    from .kernel import Kernel
+    from .loop import AgentLoop
+
+register()
+
+_OF_THE_KERNEL = (
+    "run",
+    "rules",
+    "plan",
+    "steps",
+    "suspensions",
+    "status",
+    "value",
+    "error",
+    "_root",
+    "_root_ended",
+    "_closer",
+    "_calls",
+    "_asks",
+    "_handling",
+    "_commands",
+    "_cancel_reason",
+)
+_OF_THE_LOOP = (
+    "slow_callback_duration",
+    "_latest",
+    "_timers",
+    "_serial",
+    "_task_names",
+    "_task_factory",
+    "_exception_handler",
+    "_debug",
+    "_generators_shut",
+    "_only_polled",
+)
+
+
+def save(kernel: Kernel) -> state.Dump:
+    """The state of the run. Raises NotSerialisable with every offender; the run itself isn't disturbed."""
+    return state.dump(_take_out(kernel), resolve={"loop": kernel.loop, "kernel": kernel})
+
+
+def _take_out(kernel: Kernel) -> dict[str, Any]:
+    loop = kernel.loop
+    loop.time()
+    loop.sweep_timers()
+    return {
+        "kernel": {name: getattr(kernel, name) for name in _OF_THE_KERNEL},
+        "resources": kernel.open_resources(),
+        "loop": {name: getattr(loop, name) for name in _OF_THE_LOOP},
+        "ready": [handle for handle in loop._ready if not handle.cancelled()],
+        "tasks": sorted(asyncio.all_tasks(loop), key=lambda task: getattr(task, "_serial", 0)),
+        "generators": loop.live_generators(),
+        "orphans": list(loop._orphans),
+    }
+
+
+def put_in(kernel: Kernel, parts: Any) -> None:
+    """Fill a new kernel with a saved state."""
+    loop = kernel.loop
+    with loop.stepping():  # async generators take the hooks of the loop that they begin on, also when loaded
+        saved = state.load(parts, resolve={"loop": loop, "kernel": kernel})
+    for name, value in saved["kernel"].items():
+        setattr(kernel, name, value)
+    for name, value in saved["loop"].items():
+        setattr(loop, name, value)
+    loop._ready = deque(saved["ready"])
+    loop._orphans = deque(saved["orphans"])
+    loop._generators.clear()
+    for generator in saved["generators"]:
+        loop._first_iteration(generator)
+    for stand_in in saved["resources"]:
+        kernel._note_open(stand_in)
+    kernel.dirty = False
+
+
+def let_go(kernel: Kernel) -> None:
+    """Drop every frame of the run without running any of its code, then everything else of it."""
+    loop: AgentLoop = kernel.loop
+    loop.silent = True
+    if not loop.is_closed():
+        for frame in state.held_frames(_take_out(kernel), outside=(kernel, loop)):
+            # One that can't be released (it runs, say) is left to the interpreter.
+            with suppress(SnaprtError):
+                frames.release(frame)
+    loop.leave()

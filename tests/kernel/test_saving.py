@@ -1,0 +1,303 @@
+"""A run saved and restored at every idle moment goes on as if nothing had been."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import pytest
+
+from snaprt.errors import NotSerialisable
+from snaprt.kernel import Ask, Call, Kernel, Refused, plan, rules, suspend, tool
+
+from .driver import TRACE, Clock, Driver, note
+from .programs import PROGRAMS, fetch, store
+
+NEVER_IDLE = {"as_completed_async_for", "queue_shutdown", "eager_tasks"}  # on the versions that lack them
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_a_program_saved_at_every_idle_moment_shows_the_trace_of_the_undisturbed(
+    program: Callable[[], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    TRACE.clear()
+    expected = repr((Driver().outcome(program), TRACE))
+    TRACE.clear()
+    driver = Driver(save=True)
+    assert repr((driver.outcome(program), TRACE)) == expected
+    assert driver.saves > 0 or program.__name__ in NEVER_IDLE
+    assert caplog.records == []
+
+
+def restored(kernel: Kernel, clock: Callable[[], float] | None = None) -> Kernel:
+    parts = [bytes(part) for part in kernel.save().parts]
+    kernel.release()
+    return Kernel.load(parts, clock=clock or Clock())
+
+
+def started(agent: Callable[..., Any], *args: Any, clock: Callable[[], float] | None = None) -> Kernel:
+    kernel = Kernel("run", {"model": "m-1"}, clock=clock or Clock())
+    kernel.start(agent, args)
+    kernel.advance()
+    return kernel
+
+
+def test_a_restored_run_can_issue_the_same_calls_and_questions_again() -> None:
+    async def agent() -> Any:
+        return await asyncio.gather(store({"a": 1}), fetch("x"), suspend({"sure": "?"}))
+
+    kernel = started(agent)
+    calls, asks = kernel.pending_calls(), kernel.open_suspensions()
+    again = restored(kernel)
+    assert again.advance() == []
+    assert again.pending_calls() == calls
+    assert [call.fn for call in calls] == [store.__wrapped__, fetch.__wrapped__]
+    assert [(call.key, call.pass_key) for call in calls] == [("run/1", True), ("run/2", False)]
+    assert again.open_suspensions() == asks
+    assert list(asks) == ["ask-1"]
+
+
+def test_the_summary_of_a_restored_run_is_that_of_the_saved_one() -> None:
+    async def agent() -> Any:
+        plan("look", "ask").start("look")
+        await fetch("x")
+        await suspend({"rules": rules()})
+
+    driver = Driver()
+    seen = []
+    driver.at_idle = lambda kernel: seen.append((kernel.summary(), restored(started_twin(kernel)).summary()))
+
+    def started_twin(kernel: Kernel) -> Kernel:
+        return Kernel.load([bytes(part) for part in kernel.save().parts], clock=driver.clock)
+
+    driver.run(agent)
+    assert len(seen) == 2
+    for before, after in seen:
+        assert before == after
+
+
+def test_a_kernel_is_dirty_when_anything_has_happened_since_it_was_saved() -> None:
+    async def agent() -> None:
+        await fetch("x")
+        await asyncio.sleep(5)
+
+    clock = Clock()
+    kernel = started(agent, clock=clock)
+    assert kernel.dirty
+    kernel.save()
+    assert not kernel.dirty
+    assert kernel.advance() == []
+    assert not kernel.dirty
+    again = restored(kernel, clock)
+    assert not again.dirty
+
+
+def test_a_timer_goes_on_while_the_run_sleeps() -> None:
+    async def agent() -> float:
+        began = asyncio.get_running_loop().time()
+        await asyncio.sleep(100)
+        return asyncio.get_running_loop().time() - began
+
+    clock = Clock(1000.0)
+    kernel = started(agent, clock=clock)
+    elsewhere = Clock(1040.0)
+    again = restored(kernel, elsewhere)
+    assert again.next_timer() == 1100.0
+    elsewhere.now = 1100.0
+    again.advance()
+    assert again.value == 100.0
+
+
+def test_a_machine_whose_clock_is_behind_doesnt_turn_time_back() -> None:
+    async def agent() -> float:
+        began = asyncio.get_running_loop().time()
+        await asyncio.sleep(100)
+        return asyncio.get_running_loop().time() - began
+
+    kernel = started(agent, clock=Clock(1000.0))
+    behind = Clock(500.0)
+    again = restored(kernel, behind)
+    assert again.next_timer() == 600.0
+    behind.now = 550.0
+    again.advance()
+    right = Clock(1060.0)
+    last = restored(again, right)
+    assert last.next_timer() == 1100.0
+    right.now = 1100.0
+    last.advance()
+    assert last.value == 100.0
+
+
+def test_tasks_are_registered_with_asyncio_again() -> None:
+    async def agent() -> list[str]:
+        async def child() -> None:
+            await fetch("never")
+
+        children = [asyncio.create_task(child(), name=f"child {n}") for n in range(3)]
+        await fetch("x")
+        names = sorted(task.get_name() for task in asyncio.all_tasks())
+        for task in children:
+            task.cancel()
+        return names
+
+    driver = Driver(save=True, choose=lambda open_things: len(open_things) - 1)
+    driver.choose = lambda open_things: next(
+        n for n, each in enumerate(open_things) if isinstance(each, Call) and each.args == ("x",)
+    )
+    assert driver.outcome(agent) == ["Task-1", "child 0", "child 1", "child 2"]
+
+
+def test_names_of_tasks_are_counted_by_the_run() -> None:
+    async def agent() -> list[str]:
+        names = [asyncio.create_task(asyncio.sleep(0)).get_name()]
+        await asyncio.sleep(1)
+        names.append(asyncio.create_task(asyncio.sleep(0)).get_name())
+        return names
+
+    assert Driver(save=True).outcome(agent) == ["Task-2", "Task-3"]
+
+
+def test_a_handle_is_refused_in_the_awaits_that_would_have_saved_it() -> None:
+    async def agent() -> Any:
+        lock = threading.Lock()
+        waiting = asyncio.create_task(asyncio.sleep(1000))
+        try:
+            await asyncio.gather(fetch("a"), suspend("b"))
+        except NotSerialisable as error:
+            note("refused", len(error.args))
+        del lock
+        waiting.cancel()
+        return await fetch("c")
+
+    TRACE.clear()
+    kernel = Kernel("run", clock=Clock())
+    kernel.start(agent)
+    commands = kernel.advance()
+    assert [type(command) for command in commands] == [Call, Ask]
+    with pytest.raises(NotSerialisable, match="lock") as caught:
+        kernel.save()
+    assert kernel.dirty
+    kernel.deliver(Refused([1], ["ask-1"], caught.value))
+    commands = kernel.advance()
+    assert TRACE == [("refused", 1)]
+    assert [command.args for command in commands if isinstance(command, Call)] == [("c",)]
+    assert kernel.steps[1].status == "refused"
+    assert kernel.suspensions["ask-1"].status == "refused"
+    restored(kernel)
+
+
+def test_a_task_made_by_asyncio_task_itself_is_refused_with_the_mend() -> None:
+    async def agent() -> None:
+        task: Any = asyncio.Task(asyncio.sleep(10))
+        await task
+
+    kernel = Kernel("run", clock=Clock())
+    kernel.start(agent)
+    kernel.advance()
+    with pytest.raises(NotSerialisable, match=r"asyncio\.create_task"):
+        kernel.save()
+    kernel.release()
+
+
+def test_nothing_of_a_run_executes_when_it_is_released(
+    caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
+) -> None:
+    ran: list[str] = []
+
+    async def generator() -> Any:
+        try:
+            yield 1
+            yield 2
+        finally:
+            ran.append("async generator")
+
+    def plain() -> Any:
+        try:
+            yield 1
+        finally:
+            ran.append("generator")
+
+    async def waits() -> None:
+        try:
+            await fetch("x")
+        except GeneratorExit:
+            ran.append("except")
+        finally:
+            ran.append("finally")
+
+    async def agent() -> None:
+        numbers, more = plain(), generator()
+        next(numbers)
+        await anext(more)
+        unawaited = waits()
+        tasks = [asyncio.create_task(waits()) for _ in range(3)]
+        async with asyncio.TaskGroup() as group:
+            group.create_task(waits())
+            await asyncio.gather(*tasks)
+        del unawaited
+
+    kernel = started(agent)
+    root = weakref.ref(kernel._root)
+    kernel.release()
+    kernel.release()
+    del kernel
+    gc.collect()
+    assert root() is None
+    assert ran == []
+    assert caplog.records == []
+    assert [str(warning.message) for warning in recwarn] == []
+
+
+@pytest.mark.slow
+def test_ten_thousand_runs_that_come_and_go_leave_memory_flat() -> None:
+    async def agent(n: int) -> Any:
+        data = bytearray(2000)
+        queue: asyncio.Queue[int] = asyncio.Queue()
+        tasks = [asyncio.create_task(queue.get()) for _ in range(2)]
+        try:
+            async with asyncio.timeout(1000):
+                await asyncio.gather(*tasks, fetch(str(n)))
+        finally:
+            data.clear()
+
+    def one(n: int) -> None:
+        kernel = Kernel(f"run-{n}", clock=Clock())
+        kernel.start(agent, (n,))
+        kernel.advance()
+        if n % 20 == 0:
+            kernel = restored(kernel)
+        kernel.release()
+
+    process = psutil.Process()
+    for n in range(1000):
+        one(n)
+    gc.collect()
+    before, objects = process.memory_info().rss, len(gc.get_objects())
+    for n in range(10_000):
+        one(n)
+    gc.collect()
+    assert len(gc.get_objects()) - objects < 200
+    assert process.memory_info().rss - before < 10_000 * 200  # bytes: a tenth of what each run holds
+
+
+@tool(effect="read")
+def shared(value: list[int]) -> int:
+    return len(value)
+
+
+def test_what_a_call_and_its_caller_share_stays_shared() -> None:
+    async def agent() -> bool:
+        mine = [1, 2]
+        task = asyncio.create_task(shared(mine))
+        await asyncio.sleep(0)
+        await suspend()
+        mine.append(3)
+        return await task == 3
+
+    driver = Driver(save=True, choose=lambda open_things: len(open_things) - 1)
+    assert driver.outcome(agent) is True
