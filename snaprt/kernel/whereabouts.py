@@ -32,17 +32,17 @@ def calling_line() -> str:
     """`file:line in function` of the nearest caller that isn't machinery.
 
     Looks no further than the step that runs now: what lies beyond is the host. A task that consists of
-    machinery alone is named by its outermost line.
+    machinery alone is named by its innermost line.
     """
     frame: FrameType | None = sys._getframe(1)  # the only way to see one's callers
-    outermost = None
+    nearest = None
     while frame is not None and (frame.f_globals.get("__name__"), frame.f_code.co_name) not in _STEP_BEGINS:
         if not _is_machinery(frame):
             return _place(frame)
-        if not frame.f_globals["__name__"].startswith("snaprt."):
-            outermost = frame
+        if nearest is None and not str(frame.f_globals.get("__name__")).startswith("snaprt."):
+            nearest = frame
         frame = frame.f_back
-    return _place(outermost) if outermost is not None else "an unknown line"
+    return _place(nearest) if nearest is not None else "an unknown line"
 
 
 def awaiting_frames(awaitable: Any) -> Iterator[FrameType]:
