@@ -106,13 +106,19 @@ class Index:
         known = self.known.get(id(obj))
         if known is None:
             return None
-        try:
-            if known[0] is obj and follow(*known[1]) is obj:
-                return known[1]
-        except (LookupError, AttributeError, TypeError, CodeChanged):
-            pass
+        if known[0] is obj and _leads(known[1], obj):
+            return known[1]
         del self.known[id(obj)]
         return None
+
+    def roots(self, *, user: bool) -> list[tuple[Any, Place]]:
+        """The globals of the user's modules, or of the others, with their places."""
+        return [
+            (value, (name, ((".", key),)))
+            for name, found in self._modules.items()
+            if found.user is user
+            for key, value in list(found.module.__dict__.items())
+        ]
 
     def _look_for_modules(self) -> None:
         self._loaded = len(sys.modules)
@@ -143,6 +149,8 @@ class Index:
         self._forget(found)
         namespace = found.module.__dict__
         found.values = list(map(id, namespace.values()))
+        self.containers.setdefault(id(namespace), (namespace, name, "__dict__"))
+        found.containers.append(id(namespace))
         for key, value in list(namespace.items()):
             cls = type(value)
             if cls in CONTAINERS:
@@ -181,6 +189,8 @@ def resolve(module: str, steps: tuple[Step, ...]) -> Any:
 def global_(module: str, name: str) -> Any:
     """The global of that name; CodeChanged if the module has none."""
     namespace = modules.import_module(module).__dict__
+    if name == "__dict__":
+        return namespace
     if name not in namespace:
         raise CodeChanged(
             f"{module}:{name} is in the state, but {module} has no such global now; bring it back to go on"
@@ -205,23 +215,48 @@ def _slot(obj: Any, name: str) -> Any:
 # --- the deep index -------------------------------------------------------------------------------
 
 _DEPTH = 12
-_LIMIT = 400_000  # objects; more than the largest frameworks' modules hold
+_LIMIT = 100_000  # objects; a user's registries hold far fewer
+# Packages are looked through once, and not as far: what matters of them hangs off objects of the user.
+_LIBRARY_DEPTH = 4
+_library: tuple[int, dict[int, tuple[Any, Place]]] = (0, {})
 
 
-def deep() -> dict[int, tuple[Any, Place]]:
-    """Everything that hangs off an importable module's globals, by id: the object and where.
+class Hanging:
+    """The deep index: where what hangs off the globals of importable modules hangs.
 
-    Breadth first, so that the shortest path wins; modules of the user before those of packages. Keys that
-    aren't text or numbers aren't walked, for they would have to be found again in another process.
+    Breadth first, so that the shortest path wins; modules of the user, and with `library` those of packages
+    after them. Keys that aren't text or numbers aren't walked, for they would have to be found again in
+    another process.
     """
-    index.refresh(full=True)
+
+    def __init__(self, *, library: bool) -> None:
+        global _library
+        index.refresh(full=True)
+        self._maps = [_walk(index.roots(user=True), _DEPTH)]
+        if library:
+            if _library[0] != len(sys.modules):
+                _library = (len(sys.modules), _walk(index.roots(user=False), _LIBRARY_DEPTH))
+            self._maps.append(_library[1])
+
+    def place(self, obj: object) -> Place | None:
+        """Where `obj` hangs now, or None."""
+        for found in self._maps:
+            known = found.get(id(obj))
+            if known is not None and known[0] is obj and _leads(known[1], obj):
+                return known[1]
+        return None
+
+
+def _leads(place: Place, obj: object) -> bool:
+    try:
+        return follow(*place) is obj
+    except (LookupError, AttributeError, TypeError, CodeChanged):
+        return False
+
+
+def _walk(waiting: list[tuple[Any, Place]], depth: int) -> dict[int, tuple[Any, Place]]:
     found: dict[int, tuple[Any, Place]] = {}
-    waiting: list[tuple[Any, Place]] = []
-    for user in (True, False):
-        for name, entry in index._modules.items():
-            if entry.user is user:
-                waiting += [(v, (name, ((".", k),))) for k, v in list(entry.module.__dict__.items())]
-    for _ in range(_DEPTH):
+    for _ in range(depth):
         following: list[tuple[Any, Place]] = []
         for obj, place in waiting:
             cls = type(obj)
@@ -285,13 +320,12 @@ def hanging(obj: object) -> Place | None:
     if place is None:
         if _nowhere.get(id(obj)) is obj:
             return None
-        found = deep().get(id(obj))
-        if found is None or found[0] is not obj:
+        place = Hanging(library=False).place(obj) or Hanging(library=True).place(obj)
+        if place is None:
             if len(_nowhere) >= _FORGOTTEN:
                 _nowhere.clear()
             _nowhere[id(obj)] = obj
             return None
-        place = found[1]
         index.known[id(obj)] = (obj, place)
     return place
 

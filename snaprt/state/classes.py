@@ -27,7 +27,7 @@ from typing import Any
 
 
 from snaprt.frames import awaitables
-from snaprt.state import anchors, modules
+from snaprt.state import anchors, iterators, modules
 from snaprt.state.functions import attribute
 from snaprt.state.reducers import Reduced, reducer
 from snaprt.state.sessions import Dumping
@@ -54,6 +54,7 @@ _HIDDEN: dict[str, type] = {
     "set_iterator": type(iter(set())),
     "str_iterator": type(iter("")),
     "coroutine_wrapper": awaitables.WRAPPER,
+    **{cls.__name__: cls for cls in iterators.KINDS},
 }
 _NAMELESS.update((cls, name) for name, cls in _HIDDEN.items())
 

@@ -35,7 +35,7 @@ from typing import Any
 from snaprt import frames
 from snaprt.errors import CodeChanged
 from snaprt.state import code as codes
-from snaprt.state import modules
+from snaprt.state import anchors, modules
 from snaprt.state.reducers import Reduced, reducer
 from snaprt.state.sessions import Dumping, loading
 
@@ -50,13 +50,25 @@ def attribute(root: Any, path: str) -> Any:
     return found
 
 
-def _named(function: FunctionType) -> str | None:
-    """The importable module that holds this very function under its qualified name."""
-    for module in (function.__module__, function.__globals__.get("__name__")):
-        if modules.importable(module):
+# Where a module keeps a function that its qualified name leads past: inside a descriptor, or under a wrapper.
+_INSIDE = (".fget", ".fset", ".fdel", ".__func__", ".func", ".__wrapped__")
+
+
+def _path(function: FunctionType) -> tuple[str, str] | None:
+    """The importable module, and the path of attributes there, that lead to this very function."""
+    for module in dict.fromkeys((function.__module__, function.__globals__.get("__name__"))):
+        if not modules.importable(module):
+            continue
+        try:
+            found = attribute(sys.modules[module], function.__qualname__)
+        except AttributeError:
+            continue
+        if found is function:
+            return module, function.__qualname__
+        for inside in _INSIDE:
             try:
-                if attribute(sys.modules[module], function.__qualname__) is function:
-                    return module
+                if attribute(found, inside[1:]) is function:
+                    return module, function.__qualname__ + inside
             except AttributeError:
                 continue
     return None
@@ -68,11 +80,18 @@ def _named(function: FunctionType) -> str | None:
 @reducer(FunctionType)
 def reduce_function(function: FunctionType, dumping: Dumping) -> Reduced:
     if "<" not in function.__qualname__:
-        module = _named(function)
-        if module is not None:
-            if modules.is_library(sys.modules[module]) and function.__module__ == module:
-                return NotImplemented  # a package's own function keeps its meaning under its name
-            return by_name, (module, function.__qualname__, frames.code_digest(function.__code__))
+        found = _path(function)
+        if found is not None:
+            module, path = found
+            if modules.is_library(sys.modules[module]):
+                # A package's own function keeps its meaning under its name.
+                if module == function.__module__ and path == function.__qualname__:
+                    return NotImplemented
+                return found_by_name, found
+            return by_name, (module, path, frames.code_digest(function.__code__))
+    place = dumping.anchor(function)
+    if place is not None:
+        return anchors.resolve, place
     code = function.__code__
     namespace = function.__globals__
     args = (

@@ -32,11 +32,11 @@ _START: dict[str, Callable[[dict[Any, Any]], Iterator[Any]]] = {
     "reversed values": lambda d: reversed(dict.values(d)),
     "reversed items": lambda d: reversed(dict.items(d)),
 }
-_KINDS = {type(start({})): kind for kind, start in _START.items()}
+KINDS = {type(start({})): kind for kind, start in _START.items()}
 
 
 def reduce_dict_iterator(iterator: Any, dumping: Dumping) -> Reduced:
-    kind = _KINDS[type(iterator)]
+    kind = KINDS[type(iterator)]
     over = next((held for held in gc.get_referents(iterator) if isinstance(held, dict)), None)
     if over is None:
         return exhausted, (kind,)
@@ -52,7 +52,7 @@ def reduce_dict_iterator(iterator: Any, dumping: Dumping) -> Reduced:
     return dict_iterator, (kind, over, len(over), len(over) - left)
 
 
-for _type in _KINDS:
+for _type in KINDS:
     reducer(_type)(reduce_dict_iterator)
 
 

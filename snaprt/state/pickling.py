@@ -132,20 +132,23 @@ def dump(root: object, *, resolve: Mapping[str, object] | None = None) -> Dump:
     Objects in `resolve` travel as their name. Raises NotSerialisable with every offender and the path to it.
     """
     anchors.index.refresh()
+    failure: Exception
     try:
         return _dump(root, resolve, _Fast, None)
-    except RecursionError as error:
-        failure: Exception = error
     except Exception as error:
         failure = error
-        hanging = anchors.deep()
-        try:
-            return _dump(root, resolve, _Fast, hanging)
-        except Exception as again:
-            failure = again
+    if not isinstance(failure, RecursionError):
+        for library in (False, True):
+            try:
+                return _dump(root, resolve, _Fast, anchors.Hanging(library=library))
+            except Exception as error:
+                failure = error
+            if isinstance(failure, (Refused, NotCapturable)):
+                break  # what packages hold on to is no reason to take a handle for theirs
     if not isinstance(failure, (Refused, NotCapturable)):
         try:
-            return _in_depth(lambda: _dump(root, resolve, _deep_pickler(), anchors.deep()))
+            hanging = anchors.Hanging(library=True)
+            return _in_depth(lambda: _dump(root, resolve, _deep_pickler(), hanging))
         except Exception as error:
             failure = error
     raise _refusal(root, resolve, failure) from failure
@@ -164,7 +167,7 @@ def _refusal(root: object, resolve: Mapping[str, object] | None, failure: Except
 
 
 def _dump(
-    root: object, resolve: Mapping[str, object] | None, pickler: Any, hanging: Mapping[int, Any] | None
+    root: object, resolve: Mapping[str, object] | None, pickler: Any, hanging: anchors.Hanging | None
 ) -> Dump:
     while True:
         seeds = _seeds(resolve)
@@ -238,7 +241,7 @@ def _check_weak(
     root: object,
     resolve: Mapping[str, object] | None,
     pickler: Any,
-    hanging: Mapping[int, Any] | None,
+    hanging: anchors.Hanging | None,
     dumped: Dumping,
 ) -> None:
     dumping = Dumping(resolve, hanging)
@@ -317,7 +320,9 @@ class _Seeds:
 
 def _is_global(obj: Any, module: str, name: str) -> bool:
     holder = sys.modules.get(module)
-    return holder is not None and holder.__dict__.get(name) is obj
+    if holder is None:
+        return False
+    return obj is (holder.__dict__ if name == "__dict__" else holder.__dict__.get(name))
 
 
 _pad: list[object] = []

@@ -35,12 +35,10 @@ class Call:
 class Dumping:
     """One dump under way."""
 
-    def __init__(
-        self, resolve: Mapping[str, object] | None, anchors: Mapping[int, tuple[Any, Any]] | None = None
-    ) -> None:
+    def __init__(self, resolve: Mapping[str, object] | None, hanging: Any = None) -> None:
         self.named = {id(value): name for name, value in (resolve or {}).items()}
-        self.anchors = anchors
-        """What hangs off the globals of modules, by id, or None: then nobody has looked yet."""
+        self.hanging = hanging
+        """The index of anchored objects (`anchors.Hanging`), or None: then nobody has looked yet."""
         self.anchored: list[tuple[Any, Any]] = []
         """The anchored objects that stand in the dump as their places."""
         self.unfilled: list[tuple[object, Any, Any, Any]] = []
@@ -66,11 +64,10 @@ class Dumping:
 
     def anchor(self, obj: object) -> Any:
         """The place where `obj` is anchored, if this dump looks for anchors and there is one."""
-        found = self.anchors.get(id(obj)) if self.anchors is not None else None
-        if found is None or found[0] is not obj:
-            return None
-        self.anchored.append(found)
-        return found[1]
+        place = self.hanging.place(obj) if self.hanging is not None else None
+        if place is not None:
+            self.anchored.append((obj, place))
+        return place
 
     def known(self, key: Hashable) -> bool:
         return key in self._calls

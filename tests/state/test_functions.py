@@ -1,0 +1,312 @@
+"""Functions, closures, methods and what wraps them."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import datetime
+import decimal
+import fractions
+import functools
+import importlib
+import operator
+import pathlib
+import random
+import re
+import types
+import typing
+import uuid
+import weakref
+import zoneinfo
+
+import pytest
+
+import snaprt.state as state
+from snaprt.errors import CodeChanged, NotSerialisable
+
+from . import sample
+
+
+def twin(obj):
+    return state.load(state.dump(obj).parts)
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        len, sample.plain, sample.decorated, sample.Thing, sample.Thing.method, sample.Thing.fixed, sample.cached,
+        sample.kind_of, sample, list.append, object.__init__, int.__add__, sample.MISSING,
+        sample.Thing.__dict__["doubled"].fget, type(None), type(...), type(NotImplemented), types.FunctionType,
+        types.CoroutineType, ..., NotImplemented, str, typing.Any, sample.CURRENT, sample.TABLE, sample.ITEMS,
+        sample.NAMES, sample.BUFFER, sample.HOLDER, sample.Holder.variable, sample.HOLDER.variable,
+        sample.__dict__, type(iter({})), int.real, types.SimpleNamespace, KeyError, collections.OrderedDict,
+    ],
+    ids=lambda obj: str(obj)[:40],
+)  # fmt: skip
+def test_what_belongs_to_a_module_is_the_very_same_after_a_load(obj):
+    assert twin(obj) is obj
+    alone, nested, shared = twin((obj, [{"x": obj}], [obj]))
+    assert alone is obj
+    assert nested[0]["x"] is obj
+    assert shared[0] is obj
+
+
+def test_a_global_bound_anew_is_the_new_one(monkeypatch):
+    fresh = {"fresh": 1}
+    monkeypatch.setattr(sample, "TABLE", fresh)
+    assert twin([fresh])[0] is fresh
+    other = [sample.ITEMS[0]]
+    assert twin(other)[0] is not sample.ITEMS[0]  # nobody's global any more
+    assert twin(other) == other
+
+
+def test_closures_keep_their_values_and_share_their_cells():
+    assert twin(sample.adder(3))(4) == 7
+    even, odd = twin(sample.mutual())
+    assert (even(10), odd(10)) == (True, False)
+    assert even.__closure__[0].cell_contents is odd
+    assert twin(sample.recursive())(5) == 120
+
+
+def test_lambdas_of_one_name_are_told_apart():
+    assert [f() for f in twin(sample.lambdas())] == [0, 1, 0]
+
+
+def test_an_empty_cell_stays_empty():
+    read = twin(sample.half_empty())
+    with pytest.raises(NameError, match="later"):
+        read()
+
+
+def test_what_was_set_on_a_nested_function_travels():
+    add = sample.adder(1)
+    add.__defaults__ = (5,)
+    add.__kwdefaults__ = {"k": 1}
+    add.__name__, add.__qualname__, add.__doc__, add.__module__ = "name", "qual.name", "doc", "mod"
+    add.tags = [add]
+    add.__annotations__ = {"m": int}
+    again = twin(add)
+    assert again() == 6
+    assert again.__kwdefaults__ == {"k": 1}
+    assert (again.__name__, again.__qualname__, again.__doc__, again.__module__) == ("name", "qual.name", "doc", "mod")
+    assert again.tags[0] is again
+    assert again.__annotations__ == {"m": int}
+    assert again.__globals__ is sample.__dict__
+
+
+def test_bound_methods_keep_their_object_even_under_a_mangled_name():
+    thing = sample.Thing(4)
+    again, method, secret, made, wrapper = twin(
+        (thing, thing.method, thing.secret(), sample.Thing.make, thing.__eq__)
+    )
+    assert method.__self__ is again
+    assert method() == 4
+    assert secret.__self__ is again
+    assert secret() == 8
+    assert isinstance(made(), sample.Thing)
+    assert wrapper(again) is True
+
+
+def test_builtin_methods_keep_their_object_and_their_meaning():
+    items, table, loud = [], {"a": 1}, sample.Loud()
+    items, append, table, get, loud, quiet = twin((items, items.append, table, table.get, loud, loud.quiet()))
+    append(1)
+    quiet(2)
+    loud.append(3)
+    assert items == [1]
+    assert get("a") == 1
+    table["b"] = 2
+    assert get("b") == 2
+    assert loud == [2, ("loud", 3)]
+
+
+def test_partials_descriptors_and_getters_travel():
+    function, prop, cls_method, static = twin(
+        (
+            functools.partial(sample.plain, 1, c=5),
+            sample.Thing.__dict__["doubled"],
+            sample.Thing.__dict__["make"],
+            sample.Thing.__dict__["fixed"],
+        )
+    )
+    assert function() == 8
+    assert prop.__get__(sample.Thing(3)) == 6
+    assert isinstance(cls_method.__get__(None, sample.Thing)(), sample.Thing)
+    assert static.__func__() == "fixed"
+    assert twin(operator.itemgetter(1, 0))("ab") == ("b", "a")
+    assert twin(operator.attrgetter("real"))(3) == 3
+    assert twin(operator.methodcaller("upper"))("a") == "A"
+
+
+def test_mapping_proxies_show_their_dict_and_those_of_classes_their_class():
+    table = {"a": 1}
+    again, proxy, of_class = twin((table, types.MappingProxyType(table), sample.Thing.__dict__))
+    again["b"] = 2
+    assert proxy["b"] == 2
+    assert of_class["method"] is sample.Thing.method
+
+
+def test_a_cache_made_in_a_function_comes_back_empty_with_its_limits():
+    cached = twin(functools.lru_cache(maxsize=3, typed=True)(sample.adder(1)))
+    assert cached(1) == 2
+    assert cached.cache_parameters() == {"maxsize": 3, "typed": True}
+
+
+VALUES = [
+    slice(1, 2, 3), range(5), 1 + 2j, decimal.Decimal("1.5"), fractions.Fraction(1, 3), uuid.UUID(int=5),
+    datetime.datetime(2026, 11, 29, tzinfo=datetime.UTC), datetime.timedelta(1), zoneinfo.ZoneInfo("UTC"),
+    re.compile("a+", re.I), pathlib.Path("/x/y"), collections.deque([1], 3), collections.Counter("aab"),
+    collections.OrderedDict(a=1), collections.defaultdict(list, a=[1]), collections.ChainMap({"a": 1}),
+    list[int], dict[str, list[int]], int | None, typing.Optional[int], typing.Callable[[int], str],  # noqa: UP006, UP007, UP035, UP045
+    typing.Literal["a"], types.SimpleNamespace(a=1), frozenset({1}), bytearray(b"x"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_values_come_back_equal(value):
+    again = twin(value)
+    assert again == value
+    assert type(again) is type(value)
+
+
+def test_random_generators_and_decimal_contexts_go_on_as_they_would():
+    source = random.Random(5)
+    source.random()
+    assert twin(source).random() == source.random()
+    context = decimal.Context(prec=7, rounding=decimal.ROUND_UP)
+    assert repr(twin(context)) == repr(context)
+
+
+def test_arrays_travel_and_stay_writable():
+    numpy = pytest.importorskip("numpy")
+    for array in (numpy.arange(6).reshape(2, 3), numpy.asfortranarray(numpy.arange(20_000.0).reshape(100, 200))):
+        again = twin(array)
+        assert (again == array).all()
+        assert again.flags.f_contiguous == array.flags.f_contiguous
+        again[0, 0] = 9
+
+
+def test_a_suspended_context_manager_is_left_as_it_would_have_been():
+    log = []
+    manager = sample.managed(log)
+    manager.__enter__()
+    log_again, again = twin((log, manager))
+    again.__exit__(None, None, None)
+    assert log_again == ["in", "out"]
+    assert log == ["in"]
+
+
+async def with_stack(log):
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(sample.managed_async(log))
+        stack.enter_context(sample.managed(log))
+        stack.callback(log.append, "called")
+        await sample.park("inside")
+    return log
+
+
+def test_exit_stacks_leave_everything_in_order_after_a_save_at_every_await():
+    coro = with_stack([])
+    for _ in range(3):
+        coro.send(None)
+        data = state.dumps(coro)
+        state.release(coro)
+        coro = state.loads(data)
+    with pytest.raises(StopIteration) as stop:
+        coro.send(None)
+    assert stop.value.value == ["in", "in", "called", "out", "out"]
+
+
+def test_an_anchored_closure_is_the_modules_own_again():
+    # Its lock can't travel, so the closure can't be made anew.
+    for _ in range(2):
+        assert twin([sample.TOOL.invoke])[0] is sample.TOOL.invoke
+    with pytest.raises(NotSerialisable, match="lock"):
+        twin(sample.Tool("another").invoke)
+
+
+BEFORE = """
+def plain(a):
+    return a
+
+def adder(n):
+    def add(m):
+        return n + m
+    return add
+
+async def waiting():
+    await adder
+"""
+
+
+def test_changed_code_is_refused_with_both_sides(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "changing_module.py").write_text(BEFORE)
+    module = importlib.import_module("changing_module")
+    dumped = {
+        "plain": state.dump(module.plain).parts,
+        "adder.<locals>.add": state.dump(module.adder(1)).parts,
+        "waiting": state.dump(waiting := module.waiting()).parts,
+    }
+    for parts in dumped.values():
+        state.release(state.load([*parts]))
+    after = BEFORE.replace("return a\n", "return a + 1\n").replace("n + m", "n - m").replace("await adder", "return 5")
+    (tmp_path / "changing_module.py").write_text(after)
+    importlib.invalidate_caches()
+    importlib.reload(module)
+    for qualname, parts in dumped.items():
+        with pytest.raises(CodeChanged) as caught:
+            state.load(parts)
+        text = str(caught.value)
+        assert f"changing_module:{qualname} isn't the code that was saved" in text
+        assert len(set(re.findall(r"\b[0-9a-f]{64}\b", text))) == 2
+        assert re.search(r"changing_module\.py:\d+", text)
+    waiting.close()
+
+
+def test_missing_things_are_named(monkeypatch):
+    for name, obj in (("plain", sample.plain), ("Thing", sample.Thing), ("MISSING", sample.MISSING)):
+        parts = state.dump([obj]).parts
+        with monkeypatch.context() as patch:
+            patch.delattr(sample, name)
+            with pytest.raises(CodeChanged, match=f"sample:{name}.* has (no such|nothing)"):
+                state.load(parts)
+
+
+def test_weak_references_to_what_the_state_holds_are_kept_and_dead_ones_stay_dead():
+    thing = sample.Thing(1)
+    dead = weakref.ref(sample.Thing(2))
+    again, reference, gone, to_class = twin((thing, weakref.ref(thing), dead, weakref.ref(sample.Thing)))
+    assert reference() is again
+    assert gone() is None
+    assert to_class() is sample.Thing
+    again, method = twin((thing, weakref.WeakMethod(thing.method)))
+    assert method().__self__ is again
+    again, proxy = twin((thing, weakref.proxy(thing)))
+    again.value = 9
+    assert proxy.value == 9
+
+
+def test_a_weak_reference_to_something_outside_is_refused():
+    thing = sample.Thing(1)
+    with pytest.raises(NotSerialisable, match="weak reference"):
+        twin([weakref.ref(thing)])
+
+
+def test_weak_containers_keep_what_the_state_holds():
+    held, other = sample.Thing(1), sample.Thing(2)
+    chained = sample.Thing(3)
+    table = weakref.WeakKeyDictionary({held: chained, other: 2, sample.Thing: 3})
+    again, as_keys, as_set, as_values, far = twin(
+        (
+            held,
+            table,
+            weakref.WeakSet({held, other}),
+            weakref.WeakValueDictionary({1: held, 2: other}),
+            weakref.WeakKeyDictionary({chained: "reached through the first table"}),
+        )
+    )
+    assert set(as_keys) == {again, sample.Thing}
+    assert list(as_set) == [again]
+    assert dict(as_values) == {1: again}
+    assert list(far) == [as_keys[again]]
