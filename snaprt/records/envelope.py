@@ -75,16 +75,14 @@ def unseal(
     key = keyring.find(key_id.hex())
     if key is None:
         raise WrongKey(
-            f"{what} is signed with key {key_id.hex()}, and {keyring.origin} has {keyring.ids}. Nothing "
-            "of it "
-            f"was used. Give this process that key (SNAPRT_KEY, or a further line of the key file)."
+            f"{what} is signed with key {key_id.hex()}, and {keyring.origin} has {keyring.ids}. Nothing of "
+            "it was used. Give this process that key (SNAPRT_KEY, or a further line of the key file)."
         )
     signed = bytes(data[: PREFIX.size + length])
     if not hmac.compare_digest(key.mac(signed), bytes(data[PREFIX.size + length : end])):
         raise Damaged(
             f"{what} doesn't prove right: its signature isn't the one that key {key.id} makes. Its bytes "
-            "were "
-            f"changed, or somebody without the key wrote it. Nothing of it was used."
+            "were changed, or somebody without the key wrote it. Nothing of it was used."
         )
     if found != kind:
         raise Damaged(f"{what} is an object of another kind ({found!r} instead of {kind!r}).")

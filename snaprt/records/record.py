@@ -176,9 +176,8 @@ def follows(head: Head, before: Head) -> None:
     """Raises Damaged unless `before` is the record that `head` was written after."""
     if head.header.previous != before.digest:
         raise Damaged(
-            f"{described(head.header.run, head.header.number)} was written after another record than the "
-            "one that "
-            f"lies before it now: the log was reordered, or a record was replaced."
+            f"{described(head.header.run, head.header.number)} was written after another record than the one "
+            "that lies before it now: the log was reordered, or a record was replaced."
         )
 
 

@@ -98,9 +98,8 @@ def explain(error: BaseException, url: str, doing: str) -> StoreError:
         return StoreError(f"{start}its bucket doesn't exist. Create it, or correct the URL.")
     if code in _DENIED or _named(error, "NoCredentialsError", "PartialCredentialsError"):
         return StoreError(
-            f"{start}access was denied ({code or _text(error)}). Check the credentials of this process "
-            "and what "
-            f"they may do at that place (list, read, write)."
+            f"{start}access was denied ({code or _text(error)}). Check the credentials of this process and "
+            "what they may do at that place (list, read, write)."
         )
     if number == errno.EROFS:
         return StoreError(f"{start}it is on a read-only filesystem.")

@@ -148,9 +148,8 @@ class LocalObjects:
             except OSError as error:
                 if error.errno in _NO_LINKS:
                     raise StoreError(
-                        f"The store {self.url} lies on a filesystem without hard links "
-                        f"({error.strerror}), by which "
-                        f"a record is created only if absent. Use another folder."
+                        f"The store {self.url} lies on a filesystem without hard links ({error.strerror}), "
+                        "by which a record is created only if absent. Use another folder."
                     ) from error
                 raise
         finally:

@@ -189,9 +189,8 @@ class Log(History):
         if number == 1:
             return RunExists(f"There is already a run {self.run!r} at {self._objects.url}.")
         return Fenced(
-            f"Another process has written record {number} of run {self.run!r}: it owns the run now, and "
-            "this one "
-            f"stops. Nothing of what it was about to write was recorded."
+            f"Another process has written record {number} of run {self.run!r}: it owns the run now, and this "
+            "one stops. Nothing of what it was about to write was recorded."
         )
 
     def refresh(self) -> int:

@@ -23,8 +23,7 @@ def checked_suspension(suspension: str) -> str:
 def _checked(name: str, what: str) -> str:
     if not isinstance(name, str) or not _SAFE.fullmatch(name) or name.endswith("."):
         raise StoreError(
-            f"{name!r} can't be a {what}: use up to 128 letters, digits, '_', '-' and '.', starting with "
-            "a letter, "
-            f"a digit or '_', and not ending with '.'."
+            f"{name!r} can't be a {what}: use up to 128 letters, digits, '_', '-' and '.', starting with a "
+            "letter, a digit or '_', and not ending with '.'."
         )
     return name
