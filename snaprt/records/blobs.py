@@ -40,6 +40,7 @@ PLAIN, ZSTD = 0, 1
 _FRAME = struct.Struct("<IB")
 _NUMBER = struct.Struct("<QB")
 _SAMPLE = 64 << 10
+_HEAD_MOST = 512  # heads of blobs take about 200 bytes
 _WORTH = 0.95
 _THREADS = min(2, os.cpu_count() or 1)
 
@@ -59,6 +60,11 @@ def shrinks(data: memoryview) -> bool:
     """Whether compressing is worth its time, judged by the start of the data."""
     sample = data[:_SAMPLE]
     return len(zstandard.ZstdCompressor(level=1).compress(sample)) < _WORTH * len(sample)
+
+
+def most(length: int) -> int:
+    """The most bytes that the blob object of so much content takes."""
+    return _HEAD_MOST + length + (length // CHUNK + 1) * (_FRAME.size + MAC_BYTES)
 
 
 def encode(content: Buffer, name: str, keyring: Keyring) -> Iterator[bytes]:
@@ -102,7 +108,7 @@ def decode(
     `name` and `length` come from a proven record; None takes the length that the blob's proven head says.
     Raises Damaged or WrongKey. Memory is the content and a chunk.
     """
-    start = read(_HEAD_GUESS)
+    start = read(_HEAD_MOST)
     end = head_length(start, what)
     if len(start) < end:
         start += read(end - len(start))
@@ -162,9 +168,6 @@ def unpack(
         return tool.decompress(data, max_output_size=length)
     except zstandard.ZstdError as error:
         raise Damaged(f"{what} can't be decompressed ({error}).") from error
-
-
-_HEAD_GUESS = 512  # heads of blobs take about 200 bytes
 
 
 class _Source:

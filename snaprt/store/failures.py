@@ -71,8 +71,7 @@ def lost_race(error: BaseException) -> bool:
     """Whether a create was refused because the name is taken.
 
     Services word it differently: s3fs raises FileExistsError only where the body of the answer names the
-    condition (AWS); SeaweedFS and Ceph come as EINVAL with the code PreconditionFailed as its cause;
-    asyncssh says failure.
+    condition (AWS); SeaweedFS and Ceph come as EINVAL with the code PreconditionFailed as its cause.
     """
     return isinstance(error, FileExistsError) or code_of(error) in _LOST
 

@@ -12,6 +12,7 @@ This file only reads. Layout under a store's root:
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +25,8 @@ from snaprt.records.envelope import head_length
 from snaprt.records.keys import Keyring
 from snaprt.records.record import Head, Header, Record, described, follows, read_head, starts
 from snaprt.records.sections import Keyframe, Reference, Section, join, references, unpack_raw
-from snaprt.store.objects import Objects, in_parallel
+from snaprt.store.failures import explain
+from snaprt.store.objects import ONE_REQUEST, Objects, in_parallel
 
 Buffer = bytes | bytearray | memoryview
 
@@ -287,11 +289,18 @@ class History:
 
     def _fetch(self, name: str, length: int | None) -> bytearray:
         what = f"Blob {name[:16]}… of run {self.run!r}"
+        place = self._blob(name)
         try:
-            with self._objects.reader(self._blob(name)) as file:
+            if length is not None and length <= ONE_REQUEST:
+                # One byte more than it can take shows bytes that don't belong to it.
+                stored = self._objects.part(place, 0, blobs.most(length) + 1)
+                return blobs.decode(io.BytesIO(stored).read, name, length, self._keyring, what)
+            with self._objects.reader(place) as file:
                 return blobs.decode(file.read, name, length, self._keyring, what)
         except FileNotFoundError:
             raise Damaged(f"{what} is missing.") from None
+        except OSError as error:
+            raise explain(error, self._objects.url, f"reading {place}") from error
 
     def sizes(self) -> dict[str, int]:
         """Bytes of every object of the run, by its name below the run (`log/000000000001`)."""

@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 # Pieces of a blob are sent in parts of this size: S3 takes 10,000 parts, so a blob may have 80 GB.
 _BLOCK = 8 << 20
 # Up to here an object is one request.
-_ONE_REQUEST = 16 << 20
+ONE_REQUEST = 16 << 20
 
 
 def in_parallel(
@@ -38,7 +38,7 @@ def in_parallel(
     itself, and many at once would hold many buffers.
     """
     results: dict[int, Result] = {}
-    small = [index for index, item in enumerate(items) if size(item) <= _ONE_REQUEST]
+    small = [index for index, item in enumerate(items) if size(item) <= ONE_REQUEST]
     if len(small) > 1 and objects.parallel > 1:
         with ThreadPoolExecutor(objects.parallel, thread_name_prefix="snaprt-store") as pool:
             results.update(zip(small, pool.map(lambda index: work(items[index]), small), strict=True))
@@ -142,6 +142,7 @@ WAYS: dict[str, tuple[str, Callable[[Any, str, bytes], None]]] = {
 # Of these, range reads were seen to give wrong bytes: objects are read whole.
 _WITHOUT_RANGES = {"sftp", "ssh"}
 # Of these, an object that is being written is visible: blobs are written beside and renamed.
+# Neither do they say why an exclusive open failed ("Failure"): it is asked whether the name is taken.
 _VISIBLE_WRITES = {"sftp", "ssh", "webdav", "webdavs"}
 
 
@@ -160,6 +161,7 @@ class FsspecObjects:
         # s3fs asks for the size first unless it is told to read in one request.
         self._whole = {"max_concurrency": 1} if protocol in ("s3", "s3a") else {}
         self._ranges = protocol not in _WITHOUT_RANGES
+        self._vague = protocol in _VISIBLE_WRITES
         self._beside = protocol not in WAYS or protocol in _VISIBLE_WRITES
 
     def locate(self, name: str) -> str:
@@ -208,9 +210,15 @@ class FsspecObjects:
         try:
             self._create(self._fs, self._path(name), data)
         except Exception as error:
-            if lost_race(error):
+            if lost_race(error) or (self._vague and self._there(name)):
                 raise FileExistsError(name) from error
             raise self._error(error, f"writing {name}") from error
+
+    def _there(self, name: str) -> bool:
+        try:
+            return bool(self._fs.exists(self._path(name)))
+        except Exception:
+            return False  # then the error that led here is the one to tell
 
     def put(self, name: str, pieces: Iterable[bytes]) -> None:
         path = self._path(name)
@@ -225,9 +233,9 @@ class FsspecObjects:
             for piece in rest:
                 held.append(piece)
                 size += len(piece)
-                if size > _ONE_REQUEST:
+                if size > ONE_REQUEST:
                     break
-            if size <= _ONE_REQUEST:
+            if size <= ONE_REQUEST:
                 self._fs.pipe_file(target, b"".join(held))
             else:
                 with self._fs.open(target, "wb", block_size=_BLOCK) as file:

@@ -13,7 +13,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from snaprt.errors import Damaged, MissingExtra, MissingKey, SnaprtError, StoreError
+from snaprt.errors import Damaged, Fenced, MissingExtra, MissingKey, SnaprtError, StoreError
 from snaprt.store import Store
 from snaprt.store.failures import Transient, explain
 from snaprt.store.objects import FsspecObjects
@@ -262,3 +262,29 @@ def test_errors_of_filesystems_are_put_in_words(error: Exception, kind: type[Sto
     assert type(found) is kind
     assert says in paragraph(found)
     assert "s3://b/x failed while writing log/1" in str(found)
+
+
+# --- filesystems with an exclusive open that says little ------------------------------------------
+
+
+class Vague(fsspec.get_filesystem_class("memory")):  # type: ignore[misc]  # fsspec is untyped
+    """Opens exclusively, and says no more than "Failure" when it can't, as SFTP does."""
+
+    def open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
+        if mode == "xb":
+            if self.exists(path):
+                raise RuntimeError("Failure")
+            mode = "wb"
+        return super().open(path, mode, **kwargs)
+
+
+def test_a_vague_refusal_of_an_exclusive_open_is_a_lost_race_if_the_name_is_taken() -> None:
+    objects = FsspecObjects(Vague(), memory_url()[9:], "sftp://vague", "sftp", fenced=True)
+    log = Store(objects, KEYRING, {}, "here").create("r")
+    log.append("start", sections={"state": [bytes(100_000), random.Random(1).randbytes(20_000_000)]})
+    rival = Store(objects, KEYRING, {}, "here").log("r")
+    rival.append("claim")
+    with pytest.raises(Fenced):
+        log.append("claim")
+    assert rival.verify().whole
+    assert all(not name.endswith(".part") for name in rival.sizes())
