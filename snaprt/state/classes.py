@@ -136,6 +136,13 @@ def _state(cls: type) -> dict[str, Any]:
         if registered:
             state["registered"] = registered
     if isinstance(cls, enum.EnumType):
+        # Combinations of flags are made again when they are asked for, which the class must be complete for.
+        by_name = cls._member_map_
+        carried["_value2member_map_"] = {
+            value: member
+            for value, member in cls._value2member_map_.items()
+            if by_name.get(member._name_) is member
+        }
         state["members"] = [(name, dict(vars(m))) for name, m in cls.__members__.items() if m.name == name]
     for carrying in _special:
         carrying(cls, state)
@@ -160,6 +167,24 @@ class _Quiet:
         pass
 
 
+class _QuietWithDict:
+    """The same for bases whose instances have a `__dict__`, since only like can be exchanged for like."""
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        pass
+
+
+def _quietly(make: Any, meta: type, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
+    set_bases = type.__dict__["__bases__"].__set__
+    try:
+        cls = make(meta, name, (_Quiet, *bases), dict(namespace))
+        set_bases(cls, bases)
+    except TypeError:
+        cls = make(meta, name, (_QuietWithDict, *bases), dict(namespace))
+        set_bases(cls, bases)
+    return cls
+
+
 def make_class(
     meta: type, name: str, bases: tuple[type, ...], own: dict[str, Any], members: list[Any] | None
 ) -> type:
@@ -168,11 +193,9 @@ def make_class(
     quiet = any("__init_subclass__" in b.__dict__ for base in bases for b in base.__mro__ if b is not object)
     namespace = dict(own)
     qualname = namespace.pop("__qualname__")
-    if quiet and typing.Generic not in bases:
-        cls: Any = builder.__new__(meta, name, (_Quiet, *bases), namespace)
-        cls.__bases__ = bases
-    else:
-        cls = builder.__new__(meta, name, bases, namespace)
+    cls: Any = _quietly(builder.__new__, meta, name, bases, namespace) if quiet else builder.__new__(
+        meta, name, bases, namespace
+    )
     type.__setattr__(cls, "__qualname__", qualname)
     if "__slots__" not in own:
         # What the class statement put there (a docstring, say) comes with the attributes.

@@ -274,6 +274,13 @@ def reduce_wrapping_descriptor(method: Any, dumping: Dumping) -> Reduced:
     return type(method), (method.__func__,), names, None, None, set_attributes
 
 
+@reducer(functools.cached_property)
+def reduce_cached_property(prop: Any, dumping: Dumping) -> Reduced:
+    # Up to 3.11 it has a lock of its own.
+    state = {"attrname": prop.attrname, "__doc__": prop.__doc__}
+    return functools.cached_property, (prop.func,), state, None, None, set_attributes
+
+
 def set_attributes(obj: Any, names: dict[str, Any]) -> None:
     for name, value in names.items():
         setattr(obj, name, value)
