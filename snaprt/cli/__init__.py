@@ -1,1 +1,28 @@
+"""The command line: `snaprt run`, `resume`, `answer`, `ls`, `show`, `verify`, `demo`.
 
+The floor that knows people. Each file has one idea:
+
+- `app`: the commands, their options and help, and `main`
+- `target`: from `module:function` or `file.py:function` to the agent
+- `values`: from words on a command line to Python values
+- `session`: one runtime opened for one command; following a run; Ctrl-C
+- `changes`: what is new between two looks at a run
+- `screen`: where that goes: JSON lines, plain lines, or a live display
+- `views`: how runs, steps, questions and results look to a person
+- `failures`: from an exception to one paragraph and an exit code
+- `demo`: the tour
+
+It uses only the public interface of `snaprt.runtime`; nothing below may import it.
+"""
+
+from __future__ import annotations
+
+
+def main() -> None:
+    """Entry point of the `snaprt` script and of `python -m snaprt`."""
+    from snaprt.cli.app import run_command_line
+
+    raise SystemExit(run_command_line())
+
+
+__all__ = ["main"]

@@ -1,0 +1,464 @@
+"""The commands, their options and their help; and `run_command_line`, which turns every end into a code.
+
+`--store`, `--json` and `--debug` are taken before the command and after it. A command's function only
+collects what was said; the work is done by the files beside this one, which are imported when
+needed, so that `snaprt --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+import snaprt
+from snaprt.cli import failures
+from snaprt.errors import SnaprtError, UsageError
+
+if TYPE_CHECKING:
+    from snaprt.cli.session import Settings
+    from snaprt.runtime import Runtime
+
+_EPILOG = """\
+[bold]The store[/bold] is --store, else SNAPRT_STORE, else ./.snaprt: a folder or any fsspec URL, as \
+s3://bucket/agents.
+
+[bold]The key[/bold] that signs records is SNAPRT_KEY, the same on every machine that shares a store; \
+without it, a key file is made at first use.
+
+[bold]Exit codes:[/bold] 0 completed or suspended, 1 the run failed, 2 wrong usage, 3 refused (busy, \
+changed, damaged, not serialisable), 130 interrupted (the run is kept).
+
+[bold]To begin:[/bold] snaprt demo
+"""
+
+app = typer.Typer(
+    name="snaprt",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=_EPILOG,
+    pretty_exceptions_enable=False,
+)
+
+
+class RulesChoice(StrEnum):
+    """Which rules a resumed run goes on under, where today's differ."""
+
+    recorded = "recorded"
+    current = "current"
+
+
+class InDoubtChoice(StrEnum):
+    """What to do about calls that may have happened."""
+
+    retry = "retry"
+
+
+Store = Annotated[
+    str | None,
+    typer.Option(
+        "--store", metavar="URL", help="Where runs lie: a folder or an fsspec URL.", show_default=False
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on standard output.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+RunId = Annotated[
+    str, typer.Argument(metavar="RUN", help="The run's id, as `snaprt ls` shows it.", show_default=False)
+]
+Suspension = Annotated[
+    str | None,
+    typer.Option(
+        "--suspension", metavar="ID", help="Which question, where several are open.", show_default=False
+    ),
+]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"snaprt {snaprt.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def before(
+    context: typer.Context,
+    store: Store = None,
+    as_json: Json = False,
+    debug: Debug = False,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave."),
+    ] = False,
+) -> None:
+    """Run an agent, suspend it with its whole state, go on anywhere.
+
+    [dim]snaprt run agents:support order=A-17
+    snaprt resume support-1f0c --answer '{"approved": true}'[/dim]
+    """
+    context.obj = (store, as_json)
+
+
+@app.command()
+def run(
+    context: typer.Context,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET", help="module:function or path/to/file.py:function", show_default=False
+        ),
+    ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE", help="Arguments: JSON where it parses, else text.", show_default=False
+        ),
+    ] = None,
+    document: Annotated[
+        str | None,
+        typer.Option(
+            "--input",
+            metavar="JSON",
+            help="Arguments as an object (by name) or array (by position); - reads standard input.",
+            show_default=False,
+        ),
+    ] = None,
+    store: Store = None,
+    run_id: Annotated[
+        str | None,
+        typer.Option(
+            "--run-id", metavar="ID", help="The new run's id; made up if not given.", show_default=False
+        ),
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Start an agent and follow it until it ends, or waits for an answer and leaves the process.
+
+    TARGET is an async def: of a module, found as python -m would, or of a file, whose code then travels \
+with the run, so that it can be resumed where the file doesn't exist.
+
+    --json tells of every step and change of plan; its last line has run, status (completed, suspended, \
+failed, cancelled or refused), result or error, and in suspended runs waiting: [{suspension, payload}].
+
+    [dim]snaprt run agents:support order=A-17 cents=4200
+    snaprt run examples/release_notes.py:release_notes repo=. --store s3://acme/agents[/dim]
+    """
+    from snaprt.cli import session, values
+    from snaprt.cli import target as targets
+
+    settings = _settings(context, store, as_json)
+    args, kwargs = values.agent_arguments(arguments or [], document)
+    agent = targets.load_agent(target)
+    fitted, named = values.fit_arguments(agent, target, args, kwargs, session.taken_keywords())
+
+    async def work(runtime: Runtime) -> int:
+        signals = session.Signals()
+        started = await runtime.start(agent, *fitted, run_id=run_id, **named)
+        view = settings.screen()
+        view.started(started.id, settings.url, resumed=False)
+        return await session.follow(runtime, started, view, signals)
+
+    _leave(session.with_runtime(settings, work, creates=True, run=run_id))
+
+
+@app.command()
+def resume(
+    context: typer.Context,
+    run_id: RunId,
+    answer: Annotated[
+        str | None,
+        typer.Option(
+            "--answer",
+            metavar="JSON",
+            help="Answer its question first; - reads standard input.",
+            show_default=False,
+        ),
+    ] = None,
+    suspension: Suspension = None,
+    rules: Annotated[
+        RulesChoice | None,
+        typer.Option("--rules", help="Go on under these rules, where today's differ.", show_default=False),
+    ] = None,
+    in_doubt: Annotated[
+        InDoubtChoice | None,
+        typer.Option("--in-doubt", help="Call again what may have happened.", show_default=False),
+    ] = None,
+    agent: Annotated[
+        str | None,
+        typer.Option(
+            "--agent",
+            metavar="TARGET",
+            help="Where today's rules stand, for a run of a file.",
+            show_default=False,
+        ),
+    ] = None,
+    store: Store = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Go on with a run exactly where it stood, in this process.
+
+    [dim]snaprt resume support-1f0c --answer '{"approved": true, "cents": 4200}'[/dim]
+    """
+    from snaprt.cli import session, values
+    from snaprt.cli import target as targets
+
+    settings = _settings(context, store, as_json)
+    if suspension is not None and answer is None:
+        raise UsageError("--suspension says which question --answer is for: give --answer as well.")
+    value = None if answer is None else values.parse_json(answer, "--answer")
+    targets.add_working_directory()
+    today = None if agent is None else targets.load_agent(agent)
+
+    async def work(runtime: Runtime) -> int:
+        signals = session.Signals()
+        if answer is not None:
+            await runtime.answer(run_id, value, suspension=suspension, by=session.who())
+        resumed = await runtime.resume(
+            run_id,
+            agent=today,
+            rules=None if rules is None else rules.value,
+            in_doubt=None if in_doubt is None else "retry",
+        )
+        view = settings.screen()
+        view.started(resumed.id, settings.url, resumed=True)
+        return await session.follow(runtime, resumed, view, signals)
+
+    _leave(session.with_runtime(settings, work, run=run_id))
+
+
+@app.command()
+def answer(
+    context: typer.Context,
+    run_id: RunId,
+    text: Annotated[
+        str, typer.Argument(metavar="JSON", help="The answer; - reads standard input.", show_default=False)
+    ],
+    suspension: Suspension = None,
+    store: Store = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Answer a question and leave; whoever resumes the run takes it in. Needs no agent code.
+
+    [dim]snaprt answer support-1f0c '{"approved": true}'
+    snaprt answer support-1f0c '"after lunch"' --suspension ask-2[/dim]
+    """
+    from snaprt.cli import output, session, values, views
+
+    settings = _settings(context, store, as_json)
+    value = values.parse_json(text, "The answer")
+
+    async def work(runtime: Runtime) -> int:
+        answered = await runtime.answer(run_id, value, suspension=suspension, by=session.who())
+        if settings.as_json:
+            output.print_json({"event": "answered", "run": run_id, "suspension": answered})
+        else:
+            command = views.resume_command(run_id, settings.said_store)
+            output.console().print(
+                f"{answered} of {run_id} is answered. Go on with\n  {command}", soft_wrap=True
+            )
+        return failures.COMPLETED
+
+    _leave(session.with_runtime(settings, work, run=run_id))
+
+
+@app.command("ls")
+def list_runs(
+    context: typer.Context, store: Store = None, as_json: Json = False, debug: Debug = False
+) -> None:
+    """List the runs of a store, the newest first.
+
+    [dim]snaprt ls --store s3://acme/agents
+    snaprt ls --json | jq -r 'select(.status == "suspended") | .run'[/dim]
+    """
+    from snaprt.cli import output, session, views
+
+    settings = _settings(context, store, as_json)
+    out = output.console()
+    if settings.store is None and session.is_missing(settings.url):
+        if not settings.as_json:
+            out.print(
+                f"No runs yet at {settings.url}. `snaprt run TARGET` starts one; try `snaprt demo` first."
+            )
+        return
+
+    async def work(runtime: Runtime) -> int:
+        runs = await runtime.list()
+        if settings.as_json:
+            for info in runs:
+                output.print_json(views.info_object(info))
+        elif runs:
+            out.print(views.runs_table(runs, views.Marks(out.encoding), views.now()))
+        else:
+            out.print(f"No runs yet at {settings.url}.")
+        return failures.COMPLETED
+
+    _leave(session.with_runtime(settings, work))
+
+
+@app.command()
+def show(
+    context: typer.Context, run_id: RunId, store: Store = None, as_json: Json = False, debug: Debug = False
+) -> None:
+    """Show a run: plan, steps, what it waits for, its rules, where its bytes lie. Nothing is unpickled.
+
+    [dim]snaprt show support-1f0c[/dim]
+    """
+    from snaprt.cli import output, session, views
+
+    settings = _settings(context, store, as_json)
+
+    async def work(runtime: Runtime) -> int:
+        info = await runtime.show(run_id)
+        if settings.as_json:
+            output.print_json(views.info_object(info))
+        else:
+            out = output.console()
+            out.print(views.run_page(info, views.Marks(out.encoding), settings.said_store, views.now()))
+        return failures.COMPLETED
+
+    _leave(session.with_runtime(settings, work, run=run_id))
+
+
+@app.command()
+def verify(
+    context: typer.Context, run_id: RunId, store: Store = None, as_json: Json = False, debug: Debug = False
+) -> None:
+    """Prove every record and blob of a run: signature, digest, order. Exit code 3 if one doesn't hold.
+
+    [dim]snaprt verify support-1f0c[/dim]
+    """
+    from snaprt.cli import output, session, views
+
+    settings = _settings(context, store, as_json)
+
+    async def work(runtime: Runtime) -> int:
+        report = await runtime.verify(run_id)
+        if settings.as_json:
+            output.print_json(views.report_object(report))
+        else:
+            out = output.console()
+            out.print(views.report_text(report, views.Marks(out.encoding)), soft_wrap=True)
+        return failures.COMPLETED if report.whole else failures.REFUSED
+
+    _leave(session.with_runtime(settings, work, run=run_id))
+
+
+@app.command()
+def demo(
+    context: typer.Context,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Approve without asking.")] = False,
+    store: Store = None,
+    debug: Debug = False,
+) -> None:
+    """See it work: an agent is killed, suspended, and goes on in three processes. No network, ten seconds.
+
+    [dim]snaprt demo --yes[/dim]
+    """
+    from snaprt.cli.demo import tour
+
+    settings = _settings(context, store, False)
+    _leave(tour(settings, approve=yes))
+
+
+def _settings(context: typer.Context, store: str | None, as_json: bool) -> Settings:
+    from snaprt.cli.session import Settings
+
+    outer_store, outer_json = cast("tuple[str | None, bool]", context.obj)
+    by_option = store if store is not None else outer_store
+    if by_option == "":
+        raise UsageError("--store is empty: give a folder or a URL.")
+    return Settings(
+        store=by_option or os.environ.get("SNAPRT_STORE") or None,
+        store_by_option=by_option is not None,
+        as_json=as_json or outer_json,
+    )
+
+
+def _leave(code: int) -> None:
+    raise typer.Exit(code)
+
+
+# --- from every end to a code -----------------------------------------------------------------------
+
+
+def run_command_line(words: list[str] | None = None) -> int:
+    """Run one command line and return its exit code. Errors become one paragraph on standard error."""
+    words = sys.argv[1:] if words is None else words
+    said = words[: words.index("--")] if "--" in words else words
+    debug = "--debug" in said
+    for stream in (sys.stdout, sys.stderr):
+        # An agent's text may hold what this terminal's encoding can't say; better "?" than a crash.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    try:
+        code = _invoke(words)
+        sys.stdout.flush()
+        return code
+    except (BrokenPipeError, SystemExit):
+        # typer exits for its own part on a broken pipe, and in this mode for nothing else.
+        # Whoever read us has enough (`| head`). Python would complain once more when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return failures.BROKEN_PIPE
+    except KeyboardInterrupt:
+        _say("Interrupted. A run that was under way is kept as it stood: see `snaprt ls`.")
+        return failures.INTERRUPTED
+    except Exception as error:
+        return _tell(error, debug=debug, as_json="--json" in said)
+
+
+def _invoke(words: list[str]) -> int:
+    command = typer.main.get_command(app)
+    # What typer returns in this mode is the code given to Exit, or the command's own value: None.
+    code: Any = command.main(args=words, prog_name="snaprt", standalone_mode=False)
+    return code if isinstance(code, int) else failures.COMPLETED
+
+
+def _tell(error: Exception, *, debug: bool, as_json: bool) -> int:
+    if hasattr(error, "format_message"):  # typer's own: an option or argument that can't be
+        return _tell_misuse(error)
+    from snaprt.cli import screen, session
+
+    if isinstance(error, session.AgentFailed):
+        failed = error.failed
+        if debug:
+            sys.stderr.write(failed.traceback)
+        _say(failures.agent_paragraph(failed))
+        return failures.agent_exit_code(failed.error)
+    told = isinstance(error, session.Told)
+    cause: BaseException = error.error if isinstance(error, session.Told) else error
+    if debug:
+        traceback.print_exception(cause)
+    if as_json and not told:
+        screen.JsonLines().refused(None, cause)
+    _say(failures.paragraph(cause))
+    return failures.exit_code(cause)
+
+
+def _tell_misuse(error: Any) -> int:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "snaprt"
+    text = str(error.format_message()).rstrip()
+    if text:
+        _say(f"{text}{'' if text.endswith(('.', '?')) else '.'} See `{path} --help`.")
+    elif context is not None:  # no arguments at all: the help is the answer
+        sys.stderr.write(context.get_help() + "\n")
+    return failures.USAGE
+
+
+def _say(text: str) -> None:
+    from rich.text import Text
+
+    from snaprt.cli.output import console
+
+    console(stderr=True).print(Text.assemble(("snaprt: ", "bold red"), text), soft_wrap=True)
+
+
+__all__ = ["SnaprtError", "app", "run_command_line"]

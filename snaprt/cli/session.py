@@ -1,0 +1,216 @@
+"""One runtime, opened for one command; following a run to its end; Ctrl-C.
+
+`with_runtime` is where a command meets asyncio. Ctrl-C and SIGTERM don't cancel anything: they let the
+runtime drain (running tools end, the state is saved), which is what leaving its block does. A second one
+ends the process on the spot. That is safe too: a run survives any crash, and the point of the gentle
+way is only that no call is left in doubt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import inspect
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from snaprt.cli import failures
+from snaprt.cli.screen import Screen, screen
+from snaprt.errors import MissingExtra, MissingKey, SnaprtError, StoreError, UnknownRun, UsageError
+from snaprt.runtime import Completed, Failed, Run, Runtime, Suspended
+from snaprt.store import names
+
+DEFAULT_STORE = "./.snaprt"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What every command knows: `store` as said by option or environment, else None."""
+
+    store: str | None = None
+    store_by_option: bool = False
+    as_json: bool = False
+
+    @property
+    def url(self) -> str:
+        return self.store or DEFAULT_STORE
+
+    @property
+    def said_store(self) -> str | None:
+        """The store as commands shown to the person have to say it; None where they needn't."""
+        return self.store if self.store_by_option else None
+
+    def screen(self) -> Screen:
+        return screen(as_lines_of_json=self.as_json, store=self.said_store)
+
+
+class Signals:
+    """Ctrl-C and SIGTERM, counted: the first asks to stop, the second leaves at once.
+
+    Made by the commands that follow a run; the others may as well die where they are.
+    """
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.code = 0
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # Windows' loops don't have it; there Ctrl-C cancels the command, which drains as well.
+            with suppress(NotImplementedError):
+                loop.add_signal_handler(number, self._on_signal, number)
+
+    def _on_signal(self, number: int) -> None:
+        if self.asked.is_set():
+            sys.stdout.flush()
+            os._exit(128 + number)
+        self.code = 128 + number
+        self.asked.set()
+
+
+def with_runtime(
+    settings: Settings,
+    work: Callable[[Runtime], Awaitable[int]],
+    *,
+    creates: bool = False,
+    run: str | None = None,
+) -> int:
+    """Open the store, do the work, drain, and return the work's exit code.
+
+    Only a command that `creates` runs may create a store: looking for runs shouldn't leave folders.
+    `run` is the one that the command is about; if there's no such run, similar ones are named.
+    """
+    if run is not None:
+        checked_run(run)
+    if not creates:
+        _refuse_missing_folder(settings.url)
+    return asyncio.run(_open_and_work(settings, work, run))
+
+
+async def _open_and_work(
+    settings: Settings, work: Callable[[Runtime], Awaitable[int]], run: str | None
+) -> int:
+    runtime = Runtime(settings.url)
+    try:
+        await runtime.__aenter__()
+    except (MissingExtra, MissingKey):
+        raise
+    except (StoreError, OSError, ValueError, ImportError) as error:
+        said = failures.paragraph(error) if isinstance(error, SnaprtError) else str(error)
+        raise failures.StoreNotOpened(
+            said if settings.url in said else f"The store {settings.url} can't be opened: {said}"
+        ) from error
+    # What goes wrong inside is raised after the block: in it, the runtime's task group would wrap it up.
+    stopped: Exception | None = None
+    code = failures.REFUSED
+    try:
+        code = await work(runtime)
+    except UnknownRun as error:
+        runs = [] if run is None else [info.run for info in await runtime.list()]
+        stopped = error if run is None else failures.unknown_run(run, runs, settings.url)
+    except Exception as error:
+        stopped = error
+    finally:
+        await runtime.__aexit__(None, None, None)
+    if stopped is not None:
+        raise stopped
+    return code
+
+
+async def follow(runtime: Runtime, run: Run, view: Screen, signals: Signals) -> int:
+    """Tell `view` about the run until it ends, leaves, or a signal asks to stop. Returns the exit code."""
+    ending = asyncio.ensure_future(run.outcome())
+    asked = asyncio.ensure_future(signals.asked.wait())
+    waits: set[asyncio.Future[object]] = {ending, asked}  # type: ignore[arg-type]  # futures are invariant
+    steps = 0
+    try:
+        while not ending.done():
+            now = run.progress()
+            # Steps are never taken back: with fewer than before, this is a run that is just being released.
+            if len(now.get("steps") or ()) >= steps:
+                steps = len(now.get("steps") or ())
+                view.progress(run.id, now)
+            await asyncio.wait(waits, timeout=view.interval, return_when=asyncio.FIRST_COMPLETED)
+            if asked.done() and asked in waits:
+                waits.discard(asked)
+                view.stopping(run.id)
+                run.drain()
+        outcome = ending.result()
+    except SnaprtError as error:
+        view.refused(run.id, error)
+        raise Told(error) from error
+    finally:
+        asked.cancel()
+    # The last look is at the record: what a run in hand knew is released when it leaves.
+    last = await runtime.show(run.id)
+    view.progress(run.id, {"plan": last.plan, "steps": last.steps, "current_step": last.current_step})
+    stopped_early = signals.asked.is_set() and isinstance(outcome, Suspended) and not outcome.waiting
+    if stopped_early:
+        view.interrupted(run.id)
+        return signals.code
+    view.ended(outcome)
+    if isinstance(outcome, Failed):
+        raise AgentFailed(outcome)
+    return failures.COMPLETED if isinstance(outcome, Completed | Suspended) else failures.FAILED
+
+
+class Told(Exception):
+    """A refusal that the screen has been told about; `main` prints the paragraph."""
+
+    def __init__(self, error: SnaprtError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class AgentFailed(Exception):
+    """The run ended in `failed`; the screen has said so, `main` prints the paragraph."""
+
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed.run)
+        self.failed = failed
+
+
+def taken_keywords() -> set[str]:
+    """The keywords that `Runtime.start` keeps for itself."""
+    parameters = inspect.signature(Runtime.start).parameters.values()
+    return {parameter.name for parameter in parameters if parameter.kind is not parameter.POSITIONAL_ONLY}
+
+
+def checked_run(run: str) -> str:
+    """A run id that can be one; UsageError otherwise, before any store is asked."""
+    try:
+        return names.checked_run(run)
+    except StoreError as error:
+        raise UsageError(str(error)) from None
+
+
+def local_folder(url: str) -> Path | None:
+    """The folder of a store on this machine, None for any other."""
+    if url.startswith("file://"):
+        return Path(url.removeprefix("file://"))
+    return None if "://" in url or "::" in url else Path(url).expanduser()
+
+
+def is_missing(url: str) -> bool:
+    folder = local_folder(url)
+    return folder is not None and not folder.exists()
+
+
+def _refuse_missing_folder(url: str) -> None:
+    if is_missing(url):
+        raise failures.StoreNotOpened(
+            f"There's no store at {url} (looked from {os.getcwd()}). Say where it is with --store or "
+            "SNAPRT_STORE; `snaprt run` makes one at its first run."
+        )
+
+
+def who() -> str:
+    """Who gives an answer, for the record: the login name, where there is one."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return "command line"

@@ -1,0 +1,347 @@
+"""How runs, steps, questions and results look to a person.
+
+Functions from plain data to something rich can print. Text that comes from agents is never read as
+markup. Nothing here prints, waits or asks a store.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shlex
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from snaprt.cli.changes import as_json
+
+if TYPE_CHECKING:
+    from snaprt.runtime import RunInfo, Waiting
+    from snaprt.store.check import Report
+
+# Mark, mark where the terminal has no Unicode, and style, by status of a plan entry, a step or a run.
+_MARKS: dict[str, tuple[str, str, str]] = {
+    "done": ("✓", "+", "green"),
+    "completed": ("✓", "+", "green"),
+    "active": ("●", "*", "cyan"),
+    "running": ("●", "*", "cyan"),
+    "suspended": ("‖", "=", "yellow"),
+    "failed": ("✗", "x", "red"),
+    "cancelled": ("-", "-", "dim"),
+    "skipped": ("-", "-", "dim"),
+    "refused": ("✗", "x", "red"),
+    "damaged": ("✗", "x", "red"),
+}
+_PENDING = ("○", ".", "dim")
+
+_LABEL = 10  # width of the left column of `show`
+
+
+class Marks:
+    """The little signs before a status; plain ones where the output can't encode the others."""
+
+    def __init__(self, encoding: str) -> None:
+        self._column = 0 if encoding.lower().replace("-", "").startswith("utf") else 1
+
+    def of(self, status: str) -> Text:
+        mark = _MARKS.get(status, _PENDING)
+        return Text(mark[self._column], style=mark[2])
+
+
+def plan_line(plan: Iterable[Mapping[str, Any]], marks: Marks) -> Text:
+    """`✓ look  ● ask  ○ refund`"""
+    return Text("   ").join(plan_entry(entry, marks) for entry in plan)
+
+
+def plan_entry(entry: Mapping[str, Any], marks: Marks) -> Text:
+    note = f" ({entry['note']})" if entry.get("note") else ""
+    return Text.assemble(marks.of(entry["status"]), " ", str(entry["name"]), (note, "dim"))
+
+
+def runs_table(runs: Sequence[RunInfo], marks: Marks, now: float) -> Table:
+    """The table of `snaprt ls`, newest first."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("run", overflow="fold", min_width=8)
+    table.add_column("agent", overflow="ellipsis")
+    table.add_column("status", no_wrap=True)
+    table.add_column("at", overflow="ellipsis")
+    table.add_column("waits for", overflow="ellipsis", no_wrap=True)
+    table.add_column("age", justify="right", no_wrap=True)
+    table.add_column("size", justify="right", no_wrap=True)
+    for info in sorted(runs, key=lambda info: info.updated, reverse=True):
+        table.add_row(
+            Text(info.run),
+            Text(info.agent),
+            Text.assemble(marks.of(info.status), " ", info.status),
+            Text(info.current_step or ""),
+            Text(waits_for(info)),
+            age(now - info.updated) if info.updated else "",
+            size(info.bytes),
+        )
+    return table
+
+
+def waits_for(info: RunInfo) -> str:
+    """In a few words: the questions' ids, or the time; for a run that can't be read, why."""
+    if info.status == "damaged":
+        return str(info.error)
+    if info.waiting:
+        return ", ".join(waiting.suspension for waiting in info.waiting)
+    return moment(info.until) if info.until is not None and info.status == "suspended" else ""
+
+
+def run_page(info: RunInfo, marks: Marks, store: str | None, now: float) -> Group:
+    """The page of `snaprt show`."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", min_width=_LABEL)
+    grid.add_column(overflow="fold")
+    grid.add_row("run", Text(info.run))
+    grid.add_row("agent", Text(info.agent))
+    grid.add_row("status", _status(info, marks))
+    grid.add_row("started", f"{moment(info.started)}, {age(now - info.started)} ago")
+    grid.add_row("newest", f"{moment(info.updated)}, {age(now - info.updated)} ago")
+    if info.plan:
+        grid.add_row("plan", plan_line(info.plan, marks))
+    for number, (name, text) in enumerate(sorted(info.rules.items())):
+        grid.add_row("" if number else "rules", Text.assemble((f"{name}: ", "dim"), value_text(text)))
+    parts: list[RenderableType] = [grid]
+    if info.steps:
+        parts += [Text("\nsteps", style="bold"), Padding(steps_table(info.steps, marks), (0, 0, 0, 2))]
+    if info.waiting:
+        parts += [Text("\nwaits for", style="bold")]
+        parts += [
+            Padding(question(info.run, waiting, store, info.waiting), (0, 0, 0, 2))
+            for waiting in info.waiting
+        ]
+    if info.status == "completed":
+        parts += [Text("\nresult", style="bold"), Padding(value_text(info.result), (0, 0, 0, 2))]
+    if info.error:
+        parts += [Text("\nerror", style="bold"), Padding(Text(info.error, style="red"), (0, 0, 0, 2))]
+    parts += [
+        Text(f"\nbytes  {info.records} records, {size(info.bytes)} at {info.where}", style="bold"),
+        Padding(objects_table(info), (0, 0, 0, 2)),
+    ]
+    return Group(*parts)
+
+
+def steps_table(steps: Sequence[Mapping[str, Any]], marks: Marks) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("#", justify="right")
+    table.add_column("tool", overflow="fold")
+    table.add_column("effect", no_wrap=True)
+    table.add_column("status", no_wrap=True)
+    table.add_column("took", justify="right", no_wrap=True)
+    table.add_column("output", overflow="ellipsis", no_wrap=True)
+    for step in steps:
+        table.add_row(
+            str(step["id"]),
+            Text(str(step["tool"])),
+            Text(str(step.get("effect") or "")),
+            Text.assemble(marks.of(step["status"]), " ", step["status"]),
+            _took(step),
+            Text(_one_line(step["error"] if step.get("error") is not None else step.get("output"))),
+        )
+    return table
+
+
+def objects_table(info: RunInfo) -> Table:
+    """Where the bytes lie: every object of the run, by its URL."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
+    for url, length in info.objects:
+        table.add_row(size(length), Text(locate(info, url)))
+    return table
+
+
+def locate(info: RunInfo, name: str) -> str:
+    """The URL of an object of the run, which may be named relative to it."""
+    return name if "://" in name else f"{info.where.rstrip('/')}/{name}"
+
+
+def report_text(report: Report, marks: Marks) -> Text:
+    """What `snaprt verify` found: one line that says all is proven, or every problem by its object."""
+    counts = (
+        f"{report.records} records, {report.blobs} blobs and {report.answers} answers, {size(report.bytes)}"
+    )
+    if report.whole:
+        text = Text.assemble(marks.of("done"), f" {report.run} is whole: {counts}, every one proven.")
+        if report.unused:
+            text.append(f" {len(report.unused)} blobs belong to no record; they harm nothing.", style="dim")
+        return text
+    count = len(report.problems)
+    lines = [
+        Text.assemble(marks.of("failed"), f" {report.run} is damaged: {count} problem{'s' * (count != 1)}.")
+    ]
+    lines += [
+        Text.assemble("  ", (problem.object, "bold"), f"  {problem.text}") for problem in report.problems
+    ]
+    lines.append(Text(f"  What proves right: {counts}.", style="dim"))
+    return Text("\n").join(lines)
+
+
+def report_object(report: Report) -> dict[str, Any]:
+    """The same for `--json`."""
+    return {
+        "run": report.run,
+        "status": "whole" if report.whole else "damaged",
+        "problems": [{"object": problem.object, "text": problem.text} for problem in report.problems],
+        "records": report.records,
+        "blobs": report.blobs,
+        "answers": report.answers,
+        "unused": list(report.unused),
+        "bytes": report.bytes,
+    }
+
+
+def question(run: str, waiting: Waiting, store: str | None, among: Sequence[Waiting]) -> Group:
+    """What the agent asks, and the command that answers it."""
+    only = len(among) == 1
+    return Group(
+        *([] if only else [Text(f"{waiting.suspension}:", style="bold yellow")]),
+        payload_text(waiting.payload),
+        Text("answer with", style="dim"),
+        Text("  " + answer_command(run, store, None if only else waiting.suspension), style="bold"),
+    )
+
+
+def answer_command(run: str, store: str | None, suspension: str | None) -> str:
+    """The line to type. `store` is None when it needn't be said."""
+    words = ["snaprt", "resume", run, "--answer", '{"approved": true}']
+    if suspension is not None:
+        words += ["--suspension", suspension]
+    return shlex.join(words + store_words(store))
+
+
+def resume_command(run: str, store: str | None) -> str:
+    return shlex.join(["snaprt", "resume", run, *store_words(store)])
+
+
+def store_words(store: str | None) -> list[str]:
+    return [] if store is None else ["--store", store]
+
+
+def payload_text(payload: Any) -> Text:
+    """A question's payload: an object's keys one by one, texts of several lines as they are."""
+    if not isinstance(payload, Mapping) or not payload or payload.keys() == {"preview", "size"}:
+        return value_text(payload)
+    lines: list[Text] = []
+    for key, value in payload.items():
+        label = Text(f"{key}: ", style="cyan")
+        if isinstance(value, str) and "\n" in value:
+            body = "\n".join(f"  {line}".rstrip() for line in value.strip("\n").splitlines())
+            lines.append(Text.assemble(label, "\n", body))
+        elif isinstance(value, str):
+            lines.append(Text.assemble(label, value))
+        else:
+            lines.append(Text.assemble(label, value_text(value)))
+    return Text("\n").join(lines)
+
+
+def value_text(value: Any) -> Text:
+    """A result: text as it is, JSON as JSON, anything else by its repr."""
+    if isinstance(value, str):
+        return Text(value)
+    if isinstance(value, Mapping) and value.keys() == {"preview", "size"}:
+        return Text.assemble(str(value["preview"]), (f" ({value['size']})", "dim"))  # as summaries shorten
+    shown = as_json(value)
+    if shown is not value:
+        return Text(shown["repr"])
+    flat = json.dumps(value, ensure_ascii=False)
+    return Text(flat if len(flat) <= 100 else json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def size(count: int) -> str:
+    """Bytes as people read them; decimal units, as stores bill them."""
+    if count < 1000:
+        return f"{count} B"
+    amount = float(count)
+    for unit in ("KB", "MB", "GB", "TB"):
+        amount /= 1000
+        if amount < 999.5 or unit == "TB":
+            break
+    return f"{amount:.1f} {unit}" if amount < 99.95 else f"{amount:.0f} {unit}"
+
+
+def age(seconds: float) -> str:
+    """One unit is enough to tell now from yesterday."""
+    seconds = max(seconds, 0)
+    if seconds < 60:
+        return f"{int(seconds)} s"
+    if seconds < 3600:
+        return f"{int(seconds / 60)} min"
+    return f"{int(seconds / 3600)} h" if seconds < 86_400 else f"{int(seconds / 86_400)} d"
+
+
+def elapsed(seconds: float) -> str:
+    """`0:07`, `12:41`, `3:05:09`"""
+    whole = int(max(seconds, 0))
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"
+
+
+def moment(when: float) -> str:
+    """Local time, to the second."""
+    return datetime.datetime.fromtimestamp(when).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def now() -> float:
+    return time.time()
+
+
+def _status(info: RunInfo, marks: Marks) -> Text:
+    text = Text.assemble(marks.of(info.status), " ", info.status)
+    if info.status == "suspended" and info.waiting:
+        text.append(", waits for an answer")
+    elif info.status == "suspended" and info.until is not None:
+        text.append(f" until {moment(info.until)}")
+    elif info.status == "running":
+        text.append(", or its process died: resuming it is safe", style="dim")
+    if info.current_step:
+        text.append(f", at {info.current_step!r}")
+    return text
+
+
+def _took(step: Mapping[str, Any]) -> str:
+    started, ended = step.get("started"), step.get("ended")
+    return "" if started is None or ended is None else f"{max(ended - started, 0):.2f} s"
+
+
+def _one_line(value: Any) -> str:
+    if value is None:
+        return ""
+    return " ".join((value if isinstance(value, str) else value_text(value).plain).split())
+
+
+def info_object(info: RunInfo) -> dict[str, Any]:
+    """A run for `--json`; every value is one that JSON can say."""
+    facts: dict[str, Any] = {
+        "run": info.run,
+        "status": info.status,
+        "agent": info.agent,
+        "started": info.started,
+        "updated": info.updated,
+        "current_step": info.current_step,
+        "plan": info.plan,
+        "steps": info.steps,
+        "waiting": [
+            {"suspension": item.suspension, "payload": as_json(item.payload)} for item in info.waiting
+        ],
+        "until": info.until,
+        "rules": dict(info.rules),
+        "records": info.records,
+        "bytes": info.bytes,
+        "where": info.where,
+    }
+    if info.status == "completed":
+        facts["result"] = as_json(info.result)
+    if info.error is not None:
+        facts["error"] = info.error
+    if info.objects:
+        facts["objects"] = [{"url": locate(info, name), "bytes": length} for name, length in info.objects]
+    return facts

@@ -1,0 +1,105 @@
+"""Agents for the tests of the command line: importable, so that other processes find them by name."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from pathlib import Path
+from typing import Any
+
+import snaprt
+
+
+def note(ledger: str, line: str) -> None:
+    """What really happened in the world."""
+    with open(ledger, "a") as file:
+        file.write(line + "\n")
+
+
+@snaprt.tool(effect="read")
+async def look(ledger: str, what: str) -> str:
+    note(ledger, f"look {what}")
+    return f"<{what}>"
+
+
+@snaprt.tool
+async def pay(ledger: str, cents: int, *, idempotency_key: str) -> str:
+    note(ledger, f"pay {cents}")
+    return f"paid {cents}"
+
+
+@snaprt.tool(effect="read")
+async def wait_for_file(ledger: str, path: str) -> str:
+    """Ends when the file is there: how a test holds a tool in the middle of its work."""
+    note(ledger, "wait")
+    while not Path(path).exists():
+        await asyncio.sleep(0.01)
+    return "there"
+
+
+@snaprt.agent(rules={"model": "small-1", "prompt": "Be kind."})
+async def support(ledger: str, order: str = "A-17", cents: int = 100) -> dict[str, Any]:
+    plan = snaprt.plan("look", "ask", "refund")
+    plan.start("look")
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(look(ledger, order))
+        second = group.create_task(look(ledger, "policy"))
+    plan.done("look")
+    plan.start("ask")
+    answer = await snaprt.suspend({"question": f"Refund {order}?", "seen": [first.result(), second.result()]})
+    plan.done("ask")
+    if not answer["approved"]:
+        plan.skip("refund", "refused")
+        return {"paid": None}
+    plan.start("refund")
+    receipt = await pay(ledger, answer.get("cents", cents))
+    plan.done("refund")
+    return {"paid": receipt}
+
+
+async def echo(*args: Any, **kwargs: Any) -> Any:
+    return [list(args), kwargs]
+
+
+async def two_questions() -> list[Any]:
+    return list(await asyncio.gather(snaprt.suspend("Left?"), snaprt.suspend("Right?")))
+
+
+async def complex_number() -> complex:
+    return 3 + 4j
+
+
+async def breaks(ledger: str) -> None:
+    await look(ledger, "before")
+    raise ZeroDivisionError("on purpose")
+
+
+async def holds_a_file(ledger: str) -> str:
+    with open(ledger, "a"):
+        return await look(ledger, "while a file is open")
+
+
+async def waits(ledger: str, path: str) -> str:
+    plan = snaprt.plan("wait", "look")
+    plan.start("wait")
+    there = await wait_for_file(ledger, path)
+    plan.done("wait")
+    return there + await look(ledger, "after")
+
+
+async def sleeps_long() -> str:
+    await asyncio.sleep(86_400)
+    return "slept"
+
+
+async def cancels_itself() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel("I gave up")
+    await asyncio.sleep(1)
+
+
+def not_async() -> None: ...
+
+
+partly = functools.partial(echo, 1)

@@ -1,0 +1,113 @@
+"""Ctrl-C leaves a run as it stood, says so, and loses and repeats nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.processes import COMMAND, environment, lines, snaprt
+
+AGENT = "tests.cli.agents:waits"
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends POSIX signals to a child")
+
+
+class Started:
+    """A run in a process of its own, whose tool ends when `gate` is made."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self.ledger, self.gate = folder / "ledger", folder / "gate"
+        arguments = [f"ledger={self.ledger}", f"path={self.gate}", "--run-id", "w", *words]
+        self.process = subprocess.Popen(
+            [*COMMAND, "run", AGENT, *arguments],
+            cwd=folder,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+        )
+
+    def read_until(self, wanted: Callable[[str], bool]) -> str:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if wanted(line):
+                return line
+        raise AssertionError(f"ended too early: {self.process.communicate()}")
+
+    def interrupt(self, number: signal.Signals = signal.SIGINT) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=60)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
+    made: list[Started] = []
+
+    def go(*words: str) -> Started:
+        made.append(Started(tmp_path, *words))
+        return made[-1]
+
+    yield go
+    for started in made:
+        if started.process.poll() is None:
+            started.process.kill()
+        started.process.communicate()
+
+
+def calls(started: Started) -> list[str]:
+    return started.ledger.read_text().splitlines()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_waits_for_the_tool_saves_and_says_how_to_go_on(
+    start: Callable[..., Started], tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    started = start()
+    started.read_until(lambda line: "wait_for_file" in line)
+    started.interrupt(number)
+    assert "waits for 1 tool to end" in started.read_until(lambda line: "stopping" in line)
+    started.gate.touch()
+    returned, out, err = started.end()
+    assert (returned, err) == (code, "")
+    assert "w is kept as it stood" in out
+    assert out.splitlines()[-1].strip() == "snaprt resume w"
+    done = snaprt("resume", "w", "--json", cwd=tmp_path)
+    assert lines(done)[-1]["result"] == "there<after>", done.stderr
+    assert calls(started) == ["wait", "look after"]
+
+
+def test_json_says_that_it_was_interrupted(start: Callable[..., Started]) -> None:
+    started = start("--json")
+    started.read_until(lambda line: "wait_for_file" in line)
+    started.interrupt()
+    started.read_until(lambda line: '"stopping"' in line)
+    started.gate.touch()
+    returned, out, err = started.end()
+    assert (returned, err) == (130, "")
+    last: dict[str, Any] = json.loads(out.splitlines()[-1])
+    assert (last["status"], last["run"], last["interrupted"]) == ("suspended", "w", True)
+
+
+def test_a_second_signal_leaves_at_once_and_the_run_goes_on_all_the_same(
+    start: Callable[..., Started], tmp_path: Path
+) -> None:
+    started = start()
+    started.read_until(lambda line: "wait_for_file" in line)
+    started.interrupt()
+    started.read_until(lambda line: "stopping" in line)
+    started.interrupt()
+    returned, _, err = started.end()
+    assert (returned, err) == (130, "")
+    started.gate.touch()
+    done = snaprt("resume", "w", "--json", cwd=tmp_path)
+    assert lines(done)[-1]["result"] == "there<after>", done.stderr
+    assert calls(started) == ["wait", "wait", "look after"]  # a read in doubt is called again
