@@ -285,7 +285,7 @@ class Driver:
         """Have the state of this moment in `_unwritten`, unless it is in the log already."""
         if self.kernel.dirty:
             self._unwritten = None
-            self._unwritten = self.kernel.save()
+            self._unwritten = self.kernel.save().detached()  # a tool may change a buffer before it is written
 
     def _dumped(self, steps: Sequence[int], suspensions: Sequence[str]) -> bool:
         """Dump; or have the refusal raised in the agent at these awaits, and say False.

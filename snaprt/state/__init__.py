@@ -4,7 +4,7 @@
 - `reducers`: the table of how types travel. Filled by `suspended` (frames), `functions`, `code`, `modules`,
   `classes`, `exceptions`, `iterators`, `contexts`, `weak`
 - `anchors`: objects that belong to a module, and travel as the place where they hang
-- `carriers`: side tables of libraries
+- `carriers`: side tables of libraries; `libraries`: locks of theirs that may be made anew
 - `handles`, `paths`: what can't travel, and the way to it
 - `resources`: handles whose owner said how to reopen them
 - `public`: `dumps`, `loads`, `release`
@@ -20,6 +20,7 @@ from snaprt.state import (
     functions,
     iterator_tools,
     iterators,
+    libraries,
     suspended,
     weak,
 )

@@ -23,6 +23,7 @@ Reduced: TypeAlias = Any  # a tuple as pickle's protocol has it, or NotImplement
 Reducer: TypeAlias = Callable[[Any, Dumping], Reduced]
 
 _exact: dict[type, Reducer] = {}
+_named: dict[str, Reducer] = {}
 _families: list[tuple[type, Reducer]] = []
 _answers: dict[int, tuple[Any, Reducer | None]] = {}
 
@@ -35,6 +36,17 @@ def reducer(cls: type, *, subclasses: bool = False) -> Callable[[Reducer], Reduc
             _families.insert(0, (cls, function))
         else:
             _exact[cls] = function
+        _answers.clear()
+        return function
+
+    return add
+
+
+def by_name(name: str) -> Callable[[Reducer], Reducer]:
+    """Registers the decorated function for the type `name` ("module:qualname"), which needn't be imported."""
+
+    def add(function: Reducer) -> Reducer:
+        _named[name] = function
         _answers.clear()
         return function
 
@@ -54,12 +66,19 @@ def register(cls: type, reduce_fn: Callable[[Any], Reduced], *, subclasses: bool
     reducer(cls, subclasses=subclasses)(reduce)
 
 
+def unregister(cls: type) -> None:
+    """Takes a type out of the table again."""
+    _exact.pop(cls, None)
+    _families[:] = [entry for entry in _families if entry[0] is not cls]
+    _answers.clear()
+
+
 def find(cls: type) -> Reducer | None:
     """The reducer for objects of exactly this type, or None if they are left to pickle."""
     known = _answers.get(id(cls))
     if known is not None:
         return known[1]
-    answer = _exact.get(cls)
+    answer = _exact.get(cls) or _named.get(f"{cls.__module__}:{cls.__qualname__}")
     if answer is None:
         for family, function in _families:
             # Not issubclass: an ABC's hook would run foreign code, and a stand-in's class may lie.
