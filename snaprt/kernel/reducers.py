@@ -18,7 +18,7 @@ from typing import Any
 from ..state import carriers, handles, reducers
 from ..state.kinds import Kind
 from . import tasks
-from .anyio_tables import AnyioTables
+from .anyio_tables import MADE_BY_BACKENDS, AnyioTables, reduce_made_by_backend
 from .loop import AgentLoop
 from .tasks import AgentFuture, AgentTask, AskFuture, CallFuture
 
@@ -180,4 +180,6 @@ def register() -> None:
             when=_is_c_task,
         )
     )
+    for made in MADE_BY_BACKENDS:
+        reducers.register(made, reduce_made_by_backend, subclasses=True)
     carriers.register(AnyioTables())
