@@ -32,6 +32,8 @@ from snaprt.store.objects import WAYS, FsspecObjects, Objects
 from snaprt.store.probe import probe, remembered
 
 _LOCAL = ("file", "local")
+# These keep no listings and hand options that they don't know to clients that refuse them.
+_WITHOUT_LISTINGS_CACHE = ("sftp", "ssh", "webdav", "webdavs")
 
 
 @dataclass(frozen=True)
@@ -183,8 +185,10 @@ def open_objects(url: str, fenced: bool, options: dict[str, Any]) -> tuple[Objec
             "retries": {"max_attempts": 1, "mode": "standard"},
         }
         options["config_kwargs"] = {**patience, **options.get("config_kwargs", {})}
+    if protocol not in _WITHOUT_LISTINGS_CACHE:
+        options["use_listings_cache"] = False
     try:
-        fs, root = fsspec.core.url_to_fs(url, skip_instance_cache=True, use_listings_cache=False, **options)
+        fs, root = fsspec.core.url_to_fs(url, skip_instance_cache=True, **options)
     except ImportError as error:
         package, command = EXTRAS.get(protocol, (error.name or "a package", f"pip install {error.name}"))
         raise MissingExtra(

@@ -278,13 +278,46 @@ class Vague(fsspec.get_filesystem_class("memory")):  # type: ignore[misc]  # fss
         return super().open(path, mode, **kwargs)
 
 
-def test_a_vague_refusal_of_an_exclusive_open_is_a_lost_race_if_the_name_is_taken() -> None:
-    objects = FsspecObjects(Vague(), memory_url()[9:], "sftp://vague", "sftp", fenced=True)
+class Moving(fsspec.get_filesystem_class("memory")):  # type: ignore[misc]  # fsspec is untyped
+    """Moves onto a free name only, as a WebDAV server does that is told not to overwrite."""
+
+    @property
+    def client(self) -> Any:
+        return self
+
+    def move(self, source: str, target: str, overwrite: bool = True) -> None:
+        if self.exists(target) and not overwrite:
+            raise RuntimeError("Precondition Failed")
+        self.pipe_file(target, self.cat_file(source))
+        self.rm_file(source)
+
+    def mv(self, source: str, target: str, **kwargs: Any) -> None:
+        self.move(source, target, overwrite=False)
+
+
+@pytest.mark.parametrize(("protocol", "kind"), [("sftp", Vague), ("webdav", Moving)])
+def test_a_vague_refusal_is_a_lost_race_if_the_name_is_taken(protocol: str, kind: type[Any]) -> None:
+    objects = FsspecObjects(kind(), memory_url()[9:], f"{protocol}://vague", protocol, fenced=True)
     log = Store(objects, KEYRING, {}, "here").create("r")
-    log.append("start", sections={"state": [bytes(100_000), random.Random(1).randbytes(20_000_000)]})
+    leaf = random.Random(1).randbytes(20_000_000)
+    log.append("start", sections={"state": [bytes(100_000), leaf]})
     rival = Store(objects, KEYRING, {}, "here").log("r")
     rival.append("claim")
     with pytest.raises(Fenced):
         log.append("claim")
+    name = next(name for name, size in rival.sizes().items() if size > len(leaf))
+    objects.put(f"runs/r/{name}", [objects.read(f"runs/r/{name}")])  # as after a lost answer
     assert rival.verify().whole
-    assert all(not name.endswith(".part") for name in rival.sizes())
+    assert not [path for path in objects._fs.find(objects._root) if path.endswith(".part")]
+
+
+def test_a_vague_refusal_of_a_free_name_is_told_as_it_came() -> None:
+    class Full(Vague):
+        def open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
+            if mode == "xb":
+                raise OSError(28, "No space left on device")
+            return super().open(path, mode, **kwargs)
+
+    objects = FsspecObjects(Full(), memory_url()[9:], "sftp://full", "sftp", fenced=True)
+    with pytest.raises(StoreError, match="no space is left"):
+        objects.create("runs/r/log/000000000001", b"data")
