@@ -8,7 +8,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 
-from pydantic_ai_approval import buy  # noqa: E402  # the folder of the examples is no package
+from pydantic_ai_approval import buy  # the folder of the examples is no package
 
 __all__ = ["answer_of", "buy"]
 

@@ -1,4 +1,4 @@
-"""Somebody else's framework inside, unchanged: pydantic-ai's `Agent.run`, a new process at every idle moment."""
+"""Somebody else's framework inside: pydantic-ai's `Agent.run`, in a new process at every idle moment."""
 
 from __future__ import annotations
 
