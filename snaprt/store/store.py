@@ -24,6 +24,7 @@ import fsspec.utils  # type: ignore[import-untyped]
 from snaprt.errors import MissingExtra, RunExists, SnaprtError, StoreError, UnknownRun
 from snaprt.records.keys import Keyring
 from snaprt.records.record import Header
+from snaprt.store.check import Report, check
 from snaprt.store.failures import EXTRAS, explain
 from snaprt.store.local import LocalObjects
 from snaprt.store.log import Log
@@ -121,6 +122,14 @@ class Store:
         except UnknownRun as error:
             raise UnknownRun(f"{error} {self._others(run)}") from None
         return log
+
+    def verify(self, run: str) -> Report:
+        """Reads a whole run, however damaged, and lists everything that is wrong with it. Raises
+        UnknownRun."""
+        try:
+            return check(self._objects, checked_run(run), self._keyring)
+        except UnknownRun as error:
+            raise UnknownRun(f"{error} {self._others(run)}") from None
 
     def listing(self) -> Iterator[Listed]:
         """Every run with its newest header and summary, by id. Reads one head and one summary a run,

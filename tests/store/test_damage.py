@@ -18,12 +18,12 @@ from dataclasses import replace
 import pytest
 import zstandard
 
-from snaprt.errors import Damaged, SnaprtError, WrongKey
+from snaprt.errors import Damaged, SnaprtError, UnknownRun, WrongKey
 from snaprt.records import Keyring, blobs
 from snaprt.records.envelope import ANSWER, BLOB, PREFIX, RECORD, head_length, seal, unseal
 from snaprt.records.keys import MAC_BYTES, Key
 from snaprt.records.sections import pack, unpack_raw
-from snaprt.store.check import Problem, check
+from snaprt.store import Problem
 from tests.store.held import KEYRING, Held, store
 
 RAN: list[str] = []
@@ -239,7 +239,7 @@ def test_verify_names_exactly_the_objects_that_were_changed() -> None:
 
 
 def store_check(data: dict[str, bytes]) -> tuple[Problem, ...]:
-    return check(Held(data), "run-1", KEYRING).problems
+    return store(Held(data)).verify("run-1").problems
 
 
 def test_verify_lists_every_problem_and_not_only_the_first() -> None:
@@ -346,3 +346,8 @@ def test_chunks_of_a_blob_cannot_be_exchanged_within_it() -> None:
     assert blobs.decode(io.BytesIO(whole).read, name, len(content), KEYRING, "blob") == content
     with pytest.raises(Damaged, match="chunk 0"):
         blobs.decode(io.BytesIO(head + second + first).read, name, len(content), KEYRING, "blob")
+
+
+def test_an_unknown_run_cannot_be_verified() -> None:
+    with pytest.raises(UnknownRun, match="no run 'run-1'"):
+        store(Held()).verify("run-1")
