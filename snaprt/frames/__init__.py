@@ -1,7 +1,8 @@
 """Floor 0: freeze, thaw and release suspended coroutines, generators and async generators.
 
-It knows CPython and nothing above it: no pickler, no run, no store. Importing it never fails; `supported` tells
-whether frames can be captured on this interpreter, and every function that needs one asks the same table.
+It knows CPython and nothing above it: no pickler, no run, no store. Importing it never fails; `supported`
+tells whether frames can be captured on this interpreter, and every function that needs one asks the same
+table.
 
 - `table`: what differs between versions
 - `shell`: the plain half of a frozen frame, and the frozen frame

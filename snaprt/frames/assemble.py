@@ -1,8 +1,8 @@
 """Reading and writing the two varint-coded tables of a code object, and instructions with long arguments.
 
-The formats are CPython's own (`Objects/exception_handling_notes.txt`, `Objects/locations.md`), the same from 3.11
-on. This file knows bytes only: what is inserted where, and why, is `patch`'s business. Positions are code units
-of two bytes.
+The formats are CPython's own (`Objects/exception_handling_notes.txt`, `Objects/locations.md`), the same
+from 3.11 on. This file knows bytes only: what is inserted where, and why, is `patch`'s business. Positions
+are code units of two bytes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def write_handlers(handlers: Iterable[Handler]) -> bytes:
 
 
 def insert_handlers(handlers: list[Handler], at: int, units: int) -> tuple[list[Handler], list[Handler]]:
-    """The entries before and behind `units` new units at `at`; an entry that spans the place splits in two."""
+    """The entries before and behind `units` new units at `at`; one that spans the place splits in two."""
     before, behind = [], []
     for start, length, target, depth, lasti in handlers:
         target += units if target >= at else 0

@@ -1,16 +1,17 @@
 """Awaitables that hide what they hold: how to look into them, and how to make them again.
 
 Between two frames of a chain of awaits may stand an object of CPython's own that shows nothing: a
-`coroutine_wrapper`, an `async_generator_asend` or `athrow`, an `anext_awaitable`, a `FutureIter`. A pickler needs to
-take them apart, and a walk along the chain needs to look through them. This file must not know of any pickler:
-`take_apart` gives a function and its arguments, as `__reduce__` does.
+`coroutine_wrapper`, an `async_generator_asend` or `athrow`, an `anext_awaitable`, a `FutureIter`. A pickler
+needs to take them apart, and a walk along the chain needs to look through them. This file must not know of
+any pickler: `take_apart` gives a function and its arguments, as `__reduce__` does.
 
-An `asend`, `athrow` or `aclose` is in one of three states: not begun, under way, done. One that is under way is the
-way in which its generator is primed (see `thaw`); there can be only one for a generator.
+An `asend`, `athrow` or `aclose` is in one of three states: not begun, under way, done. One that is under
+way is the way in which its generator is primed (see `thaw`); there can be only one for a generator.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 from collections.abc import Callable
@@ -47,10 +48,8 @@ async def _nothing() -> None:
 def _spent(begin: Callable[[Any], Any]) -> Any:
     """An awaitable of an empty async generator, awaited to its end."""
     awaitable = with_hooks(None, lambda: begin(_empty()))
-    try:
+    with contextlib.suppress(StopIteration, StopAsyncIteration):
         awaitable.send(None)
-    except (StopIteration, StopAsyncIteration):
-        pass
     return awaitable
 
 
@@ -64,7 +63,7 @@ def _wrapper_type() -> type:
 WRAPPER = _wrapper_type()
 ASEND = type(_spent(lambda generator: generator.asend(None)))
 ATHROW = type(_spent(lambda generator: generator.aclose()))
-ANEXT = type(anext(_Anext(None), None))  # type: ignore[call-overload]  # made to hold anything
+ANEXT = type(anext(_Anext(None), None))
 ASYNC_GENERATOR_AWAITABLES = frozenset({ASEND, ATHROW})
 
 
@@ -88,12 +87,17 @@ def await_target(obj: Any) -> Any:
     if kind in ASYNC_GENERATOR_AWAITABLES:
         return gc.get_referents(obj)[0] if read_state(obj) != CLOSED else None
     if kind is WRAPPER or kind is ANEXT or is_future_iter(kind):
-        return next(iter(gc.get_referents(obj)), None)
+        return next(iter(_held(obj)), None)
     return None
 
 
+def _held(obj: Any) -> list[Any]:
+    """What an object refers to, but for its own type (which objects of heap types name first)."""
+    return [item for item in gc.get_referents(obj) if item is not type(obj)]
+
+
 def chain(obj: Any) -> list[Any]:
-    """The frames along which `obj` waits, itself first, the innermost last, looking through opaque awaitables."""
+    """The frames along which `obj` waits: itself first, the innermost last, through opaque awaitables."""
     frames: list[Any] = []
     seen: set[int] = set()
     while obj is not None and id(obj) not in seen:
@@ -147,20 +151,20 @@ def write_state(obj: Any, state: int) -> None:
 def _under_way(generator: Any, obj: Any) -> None:
     if not generator.ag_running:
         raise NotCapturable(
-            f"Can't take {type(obj).__name__} of {generator.__qualname__} apart: it was begun, and yet its generator "
-            "isn't inside it. It was abandoned half-way; drop it before the await."
+            f"Can't take {type(obj).__name__} of {generator.__qualname__} apart: it was begun, and yet its "
+            "generator isn't inside it. It was abandoned half-way; drop it before the await."
         )
 
 
 def _take_wrapper(obj: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    return make_wrapper, (gc.get_referents(obj)[0],)
+    return make_wrapper, (_held(obj)[0],)
 
 
 def _take_asend(obj: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     state = read_state(obj)
-    if state == CLOSED:
-        return make_spent, ("asend",)
     generator, *value = gc.get_referents(obj)
+    if state == CLOSED:
+        return make_spent, (generator, "asend")
     if state == INITIAL:
         return make_asend, (generator, *value)
     _under_way(generator, obj)
@@ -169,9 +173,9 @@ def _take_asend(obj: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
 
 def _take_athrow(obj: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     state = read_state(obj)
-    if state == CLOSED:
-        return make_spent, ("athrow",)
     generator, *arguments = gc.get_referents(obj)
+    if state == CLOSED:
+        return make_spent, (generator, "athrow" if arguments else "aclose")
     if state == INITIAL:
         return make_athrow, (generator, *arguments)
     _under_way(generator, obj)
@@ -179,12 +183,12 @@ def _take_athrow(obj: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
 
 
 def _take_anext(obj: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    wrapped, default = gc.get_referents(obj)
+    wrapped, default = _held(obj)
     return make_anext, (wrapped, default)
 
 
 def _take_future_iter(obj: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    held = gc.get_referents(obj)
+    held = _held(obj)
     if not held:
         raise NotCapturable("Can't take a FutureIter apart that is exhausted: it no longer knows its future.")
     return make_future_iter, (held[0],)
@@ -215,24 +219,31 @@ def make_athrow(generator: Any, arguments: tuple[Any, ...] | None = None) -> Any
     return enter(generator, lambda: generator.athrow(*arguments), drives=False)
 
 
-def make_entering(generator: Any, how: str) -> Any:
-    """The `asend`, `athrow` or `aclose` that is under way in a generator that will be primed."""
-    begin = {
+def _begin(generator: Any, how: str) -> Callable[[], Any]:
+    ways: dict[str, Callable[[], Any]] = {
         "asend": lambda: generator.asend(None),
         "athrow": lambda: generator.athrow(GeneratorExit),
         "aclose": lambda: generator.aclose(),
-    }[how]
-    return enter(generator, begin, drives=True)
+    }
+    return ways[how]
 
 
-def make_spent(how: str) -> Any:
-    """An `asend` or `athrow` that is done: awaiting it again raises, whichever generator it came from."""
-    return _spent((lambda g: g.asend(None)) if how == "asend" else (lambda g: g.aclose()))
+def make_entering(generator: Any, how: str) -> Any:
+    """The `asend`, `athrow` or `aclose` that is under way in a generator that will be primed."""
+    return enter(generator, _begin(generator, how), drives=True)
+
+
+def make_spent(generator: Any, how: str) -> Any:
+    """An `asend`, `athrow` or `aclose` that is done. It does nothing but keep its generator alive."""
+    awaitable = enter(generator, _begin(generator, how), drives=False)
+    read_state(awaitable)
+    write_state(awaitable, CLOSED)
+    return awaitable
 
 
 def make_anext(wrapped: Any, default: Any) -> Any:
     """What `anext(generator, default)` gives."""
-    return anext(_Anext(wrapped), default)  # type: ignore[call-overload]  # it wraps what __anext__ gives
+    return anext(_Anext(wrapped), default)
 
 
 def make_future_iter(future: Any) -> Any:

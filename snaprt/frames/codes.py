@@ -66,7 +66,7 @@ class Facts:
 _facts: ByCode[Facts] = ByCode()
 _digests: ByCode[str] = ByCode()
 # Patched code → (original code, …). Filled by `patch`; here because freezing and digests ask, too.
-_origins: ByCode[Any] = ByCode()
+origins: ByCode[Any] = ByCode()
 
 
 def facts(code: CodeType) -> Facts:
@@ -84,7 +84,7 @@ def facts(code: CodeType) -> Facts:
 
 def original_code(code: CodeType) -> CodeType:
     """The code that `code` was patched from, or `code` itself if it isn't a patched one."""
-    origin = _origins.get(code)
+    origin = origins.get(code)
     return code if origin is None else origin.original
 
 

@@ -1,11 +1,11 @@
 """Freezing: read a coroutine, generator or async generator at rest, without touching it.
 
-Two sources are read and must agree. Memory (through ctypes) gives addresses: the slots and stack of the embedded
-frame in order, with NULLs. `gc.get_referents` gives objects: the same ones, in the same order, without NULLs.
-Every object in the result comes from the second; an address is only ever compared, never followed. So a layout
-that isn't what the table says can lead to a refusal, but never to wrong data. This file must not know how a
-frame is thawed, except that a thawed frame's code was patched and that one which hasn't been primed has its
-values in a box.
+Two sources are read and must agree. Memory (through ctypes) gives addresses: the slots and stack of the
+embedded frame in order, with NULLs. `gc.get_referents` gives objects: the same ones, in the same order,
+without NULLs. Every object in the result comes from the second; an address is only ever compared, never
+followed. So a layout that isn't what the table says can lead to a refusal, but never to wrong data. This
+file must not know how a frame is thawed, except that a thawed frame's code was patched and that one which
+hasn't been primed has its values in a box.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def _refuse(obj: Any, why: str) -> NoReturn:
 def freeze(obj: Any) -> Frozen:
     """The frame of a coroutine, generator or async generator that isn't running, as plain shell and values.
 
-    Doesn't disturb `obj`. Raises NotCapturable if it runs, is of another type, or can't be read with certainty;
-    UnsupportedInterpreter where no frame can be read.
+    Doesn't disturb `obj`. Raises NotCapturable if it runs, is of another type, or can't be read with
+    certainty; UnsupportedInterpreter where no frame can be read.
     """
     numbers = table()
     seen = survey(obj, numbers)
@@ -99,7 +99,8 @@ def freeze(obj: Any) -> Frozen:
         if slots != NULL:
             _refuse(obj, "the slot that thawing added isn't empty")
         slots = ""
-    offset, lastis = 0, ()
+    offset = 0
+    lastis: tuple[int, ...] = ()
     if created:
         if stack or lead.exc:
             _refuse(obj, "it hasn't started, and yet values lie on its stack")
@@ -111,13 +112,20 @@ def freeze(obj: Any) -> Frozen:
         offset = place
         if origin is not None:
             offset = origin.original_offset(place)
-            lastis = tuple(origin.original_lasti(index) for index in lastis)
+            lastis = tuple([origin.original_lasti(index) for index in lastis])
             if offset < 0:
                 _refuse(obj, "it stands inside the prologue of a thaw")
     is_async = kind == "async_generator"
     shell = Shell(
-        *(kind, "created" if created else "suspended", obj.__name__, obj.__qualname__),
-        *(offset, slots, stack, lastis, seen.handled is not None),
+        kind=kind,
+        status="created" if created else "suspended",
+        name=obj.__name__,
+        qualname=obj.__qualname__,
+        offset=offset,
+        slots=slots,
+        stack=stack,
+        lastis=lastis,
+        handled=seen.handled is not None,
         hooks=is_async and bool(lead.hooks),
         closed=is_async and bool(lead.closed),
         running=is_async and bool(lead.running),
@@ -206,8 +214,8 @@ def _lastis(
 ) -> tuple[str, list[Any], tuple[int, ...]]:
     """Tell instruction indices from values.
 
-    A frame has one on its stack only while it awaits the `__aexit__` of an `async with` that an exception ends:
-    below the awaitable lie the exception, the one before it, and the index.
+    A frame has one on its stack only while it awaits the `__aexit__` of an `async with` that an exception
+    ends: below the awaitable lie the exception, the one before it, and the index.
     """
     if not exceptional_exit(bytecode, place):
         if tags:

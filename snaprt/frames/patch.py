@@ -1,9 +1,9 @@
 """Patched code: a function's own code with a prologue that puts a saved frame back where it stood.
 
-Theory of operation. Every coroutine, generator and async generator starts with
-`[COPY_FREE_VARS] [MAKE_CELL]* RETURN_GENERATOR POP_TOP RESUME`. Jumps are relative and none crosses that point,
-so a prologue inserted right behind the first RESUME leaves the body byte-identical. The frame's first `send`
-runs the prologue, which
+Theory of operation. Every coroutine, generator and async generator starts with `[COPY_FREE_VARS]
+[MAKE_CELL]* RETURN_GENERATOR POP_TOP RESUME`. Jumps are relative and none crosses that point, so a prologue
+inserted right behind the first RESUME leaves the body byte-identical. The frame's first `send` runs the
+prologue, which
 
 1. takes the saved objects out of a box that stands in slot 0 (as an argument, or inside the cell of one),
 2. makes the handled exception the handled one (PUSH_EXC_INFO, and what that leaves on the stack is dropped),
@@ -12,19 +12,20 @@ runs the prologue, which
    bound but weren't; this overwrites the box, and nothing of ours is left in the frame,
 5. pushes a token and jumps to the **original YIELD_VALUE**, which suspends the frame where it stood.
 
-The interpreter so rebuilds its own state; no memory is written. A frame that hadn't started falls from step 4
-into its body instead, and a finished one returns at once.
+The interpreter so rebuilds its own state; no memory is written. A frame that hadn't started falls from step
+4 into its body instead, and a finished one returns at once.
 
-The box stands in slot 0 and not in the constants, for two reasons: patched code can then be shared by all frames
-in the same position, which makes a thaw cheap, and the garbage collector sees the box (code objects hide theirs).
+The box stands in slot 0 and not in the constants, for two reasons: patched code can then be shared by all
+frames in the same position, which makes a thaw cheap, and the garbage collector sees the box (code objects
+hide theirs).
 
 Handlers that keep the instruction index for a re-raise (`lasti`) have it on the stack while an exceptional
-`async with` exit awaits. Up to 3.13 it is a plain int and is pushed like a value. From 3.14 on it is a tagged int
-that no instruction pushes; there the prologue raises an exception of ours inside a range of the exception table
-with the lasti flag, and the interpreter pushes one itself.
+`async with` exit awaits. Up to 3.13 it is a plain int and is pushed like a value. From 3.14 on it is a
+tagged int that no instruction pushes; there the prologue raises an exception of ours inside a range of the
+exception table with the lasti flag, and the interpreter pushes one itself.
 
-An async generator that is inside an `asend`, `athrow` or `aclose` has to be entered by such an object; the latter
-two throw. So its patched code also catches an exception thrown in before the start, and drops it.
+An async generator that is inside an `asend`, `athrow` or `aclose` has to be entered by such an object; the
+latter two throw. So its patched code also catches an exception thrown in before the start, and drops it.
 """
 
 from __future__ import annotations
@@ -61,27 +62,22 @@ _UNWOUND = _Unwound()
 class Box(list[Any]):
     """The saved objects of a frame on their way into it: [slots' values, handled exception, *stack]."""
 
-    __slots__ = ("driver", "finalizer", "patched", "shell")
+    __slots__ = ("driver", "finalizer", "shell")
 
     shell: Shell
-    patched: Patched
     driver: Any  # the asend, athrow or aclose that enters an async generator
     finalizer: Any
 
 
 @dataclass(frozen=True)
-class Patched:
-    """A patched code object and how it relates to the original."""
+class Origin:
+    """How patched code relates to the original; remembered for it by identity."""
 
-    code: CodeType
     original: CodeType
     at: int  # byte offset of the prologue
     shift: int  # its length in bytes
     extra_slot: bool  # the original has no slot at all, so one was added for the box
     lastis: dict[int, int]  # indices that stand for those of the original, where a shift doesn't tell
-    arguments: int  # how to call a function with this code: positional arguments,
-    keywords: tuple[str, ...]  # and keyword-only ones
-    free_box: bool  # the box goes into the cell of the first free variable, not into the first argument
 
     def original_offset(self, offset: int) -> int:
         """Where a byte offset of the patched code lies in the original; negative inside the prologue."""
@@ -95,26 +91,23 @@ class Patched:
 
 
 @dataclass(frozen=True)
-class _Origin:
-    """What is remembered of a patched code by its identity: all of `Patched` but the patched code itself."""
+class Patched:
+    """A patched code object, where it comes from, and how to call a function that has it."""
 
-    original: CodeType
-    at: int
-    shift: int
-    extra_slot: bool
-    lastis: dict[int, int]
-
-    original_offset = Patched.original_offset
-    original_lasti = Patched.original_lasti
+    code: CodeType
+    origin: Origin
+    arguments: int  # positional arguments,
+    keywords: tuple[str, ...]  # and keyword-only ones
+    free_box: bool  # the box goes into the cell of the first free variable, not into the first argument
 
 
 _cache: OrderedDict[tuple[Any, ...], Patched] = OrderedDict()
 _lock = Lock()
 
 
-def origin(code: CodeType) -> _Origin | None:
+def origin(code: CodeType) -> Origin | None:
     """How `code` was patched, or None if it is an original."""
-    found: _Origin | None = codes._origins.get(code)
+    found: Origin | None = codes.origins.get(code)
     return found
 
 
@@ -177,7 +170,7 @@ def _start(code: CodeType, names: tuple[str, ...]) -> _Start:
 
 
 def own_yield(bytecode: bytes, offset: int, table: Table) -> bool:
-    """Whether the YIELD_VALUE at `offset` of an async generator is a `yield` of its own, not one of an await."""
+    """Whether the YIELD_VALUE at `offset` of an async generator is its own `yield`, not one of an await."""
     name, arg = table.wrap
     before = bytecode[offset - 2 : offset]
     return len(before) == 2 and before[0] == opmap[name] and (arg == 0 or before[1] == arg)
@@ -202,13 +195,11 @@ class _Writer:
         self.out += assemble.instruction(name, arg, caches)
 
     def constant(self, value: Any) -> None:
-        for index, known in enumerate(self.constants):
-            if known is value:
-                break
-        else:
-            index = len(self.constants)
+        places = [place for place, known in enumerate(self.constants) if known is value]
+        if not places:
+            places = [len(self.constants)]
             self.constants.append(value)
-        self.put("LOAD_CONST", self.base + index)
+        self.put("LOAD_CONST", self.base + places[0])
 
     @property
     def units(self) -> int:
@@ -262,9 +253,9 @@ def _patch(code: CodeType, shell: Shell, table: Table) -> Patched:
         co_linetable=assemble.insert_lines(code.co_linetable, at, units),
         **changes,
     )
-    origin = _Origin(code, start.at, 2 * units, facts.slots == 0, lastis)
-    codes._origins.put(new, origin)
-    return Patched(new, code, start.at, 2 * units, facts.slots == 0, lastis, arguments, keywords, free_box)
+    origin = Origin(code, start.at, 2 * units, facts.slots == 0, lastis)
+    codes.origins.put(new, origin)
+    return Patched(new, origin, arguments, keywords, free_box)
 
 
 def _prologue(

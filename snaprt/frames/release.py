@@ -1,9 +1,10 @@
 """Letting go of a frame without running any of its code.
 
-A suspended run sleeps, it hasn't ended: its `finally` blocks, `with` exits and `except GeneratorExit` must not run
-when its objects leave this process. Garbage collection would run them, and so would `close`. `release` marks the
-frame as completed, after which deallocation runs no code, and takes the frame's references out of it at once: a
-generator has no way of its own to break a cycle through itself other than being closed.
+A suspended run sleeps, it hasn't ended: its `finally` blocks, `with` exits and `except GeneratorExit` must
+not run when its objects leave this process. Garbage collection would run them, and so would `close`.
+`release` marks the frame as completed, after which deallocation runs no code, and takes the frame's
+references out of it at once: a generator has no way of its own to break a cycle through itself other than
+being closed.
 
 This is the one place that writes memory of a frame. What is written has been read and cross-checked before.
 """

@@ -5,9 +5,9 @@ This file knows numbers and names; it must not know how a frame is frozen or tha
 other interpreter with the reason. Nothing here fails at import, so the rest of the package works anywhere.
 
 How the layout is described: a coroutine, generator or async generator embeds its interpreter frame at the
-end of its own struct. `tp_basicsize` counts up to the frame's `localsplus` array, so every field has a fixed
-distance from `id(obj) + type(obj).__basicsize__`, and what stands in front of the embedded frame (handled
-exception, origin or finalizer, four one-byte flags) has the same order in all versions.
+end of its own struct. `tp_basicsize` counts up to the frame's `localsplus` array, so every field has a
+fixed distance from `id(obj) + type(obj).__basicsize__`, and what stands in front of the embedded frame
+(handled exception, origin or finalizer, four one-byte flags) has the same order in all versions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import platform
 import struct
 import sys
 import sysconfig
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from snaprt.errors import UnsupportedInterpreter
@@ -53,7 +53,7 @@ class Table:
     wrap: tuple[str, int]  # instruction that wraps an async generator's own yield
 
     def lead(self) -> struct.Struct:
-        """What is read in front of `localsplus` at once: exc, origin, flags, state, code, func, instr, top."""
+        """What is read in front of `localsplus` at once; `lead_names` has its fields."""
         size = LEAD + self.header
         fields = {0: "Q", 16: "Q", 24: "4b", LEAD + self.code: "Q", LEAD + self.func: "Q"}
         fields |= {LEAD + self.instr: "Q", LEAD + self.top: "Q" if self.top_is_pointer else "i"}
@@ -71,53 +71,32 @@ class Table:
         return tuple(places[offset] for offset in sorted(places))
 
 
-_V312 = {
-    "header": 72,
-    "func": 16,
-    "code": 0,
-    "instr": 56,
-    "top": 64,
-    "top_is_pointer": False,
-    "tagged": False,
-    "completed": 1,
-    "executing": (0,),
-    "wrap": ("CALL_INTRINSIC_1", 4),
-}
+_V312 = Table(
+    magic=3531,
+    header=72,
+    func=16,
+    code=0,
+    instr=56,
+    top=64,
+    top_is_pointer=False,
+    tagged=False,
+    yield_delta=0,
+    created=-2,
+    suspended=(-1,),
+    executing=(0,),
+    completed=1,
+    subscript=("BINARY_SUBSCR", 0, 1),
+    wrap=("CALL_INTRINSIC_1", 4),
+)
+_V311 = replace(
+    _V312, magic=3495, func=0, code=32, subscript=("BINARY_SUBSCR", 0, 4), wrap=("ASYNC_GEN_WRAP", 0)
+)
+_V313 = replace(_V312, magic=3571, yield_delta=2, created=-3, suspended=(-2, -1))
+_V314 = replace(
+    _V313, magic=3627, header=80, top_is_pointer=True, tagged=True, subscript=("BINARY_OP", 26, 5)
+)
 
-TABLES: dict[tuple[int, int], Table] = {
-    (3, 11): Table(
-        **{**_V312, "func": 0, "code": 32, "wrap": ("ASYNC_GEN_WRAP", 0)},
-        magic=3495,
-        yield_delta=0,
-        created=-2,
-        suspended=(-1,),
-        subscript=("BINARY_SUBSCR", 0, 4),
-    ),
-    (3, 12): Table(
-        **_V312,
-        magic=3531,
-        yield_delta=0,
-        created=-2,
-        suspended=(-1,),
-        subscript=("BINARY_SUBSCR", 0, 1),
-    ),
-    (3, 13): Table(
-        **_V312,
-        magic=3571,
-        yield_delta=2,
-        created=-3,
-        suspended=(-2, -1),
-        subscript=("BINARY_SUBSCR", 0, 1),
-    ),
-    (3, 14): Table(
-        **{**_V312, "header": 80, "top_is_pointer": True, "tagged": True},
-        magic=3627,
-        yield_delta=2,
-        created=-3,
-        suspended=(-2, -1),
-        subscript=("BINARY_OP", 26, 5),
-    ),
-}
+TABLES: dict[tuple[int, int], Table] = {(3, 11): _V311, (3, 12): _V312, (3, 13): _V313, (3, 14): _V314}
 
 _verdict: Table | str | None = None
 
@@ -151,12 +130,11 @@ def _judge() -> Table | str:
 
 
 def _probe(table: Table) -> str | None:
-    """Read two generators whose state is known by other means; a build that lays them out otherwise is refused."""
+    """Why this build is refused, if it lays out a known generator otherwise than the table says."""
     import ctypes
 
     def sample(first: object) -> Any:
-        for item in (first,):
-            yield item
+        yield first
 
     generator = sample(table)
     for started in (False, True):
@@ -176,7 +154,7 @@ def _probe(table: Table) -> str | None:
             and (not started or lasti == generator.gi_frame.f_lasti)
         )
         if not ok:
-            return f"{platform.python_version()} lays its frames out differently from the proven table in this build"
+            return f"this build of {platform.python_version()} lays its frames out otherwise than the proven table"
     return None
 
 
@@ -196,7 +174,7 @@ def supported() -> None:
 
 
 def interpreter() -> dict[str, Any]:
-    """What must be equal on both sides of a frame's way: kept with the state and compared before it is used."""
+    """What must be equal on both sides of a frame's way: kept with it, and compared before it is used."""
     return {
         "implementation": sys.implementation.name,
         "version": f"{sys.version_info[0]}.{sys.version_info[1]}",

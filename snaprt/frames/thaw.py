@@ -1,12 +1,14 @@
 """Thawing in three phases, so that frames may be part of cycles: make, fill, prime.
 
-`make` gives the object, whose identity is final, from a shell alone. `fill` puts the saved objects into its box.
-`prime` lets it run its prologue (see `patch`), after which it stands where it stood. Priming runs no code of the
-user and touches no other frame, so the frames of a load can be primed in any order once all are filled.
+`make` gives the object, whose identity is final, from a shell alone. `fill` puts the saved objects into its
+box. `prime` lets it run its prologue (see `patch`), after which it stands where it stood. Priming runs no
+code of the user and touches no other frame, so the frames of a load can be primed in any order once all are
+filled.
 
-Async generators are entered through an `asend`, `athrow` or `aclose`. Where one was under way when the generator
-was frozen, the very object that stands for it after the load has to enter: `awaitables` makes it with `enter`. The
-hooks of a running loop are never called for a thawed generator; a finalizer comes back with its values.
+Async generators are entered through an `asend`, `athrow` or `aclose`. Where one was under way when the
+generator was frozen, the very object that stands for it after the load has to enter: `awaitables` makes it
+with `enter`. The hooks of a running loop are never called for a thawed generator; a finalizer comes back
+with its values.
 """
 
 from __future__ import annotations
@@ -184,7 +186,8 @@ def enter(generator: Any, begin: Callable[[], T], *, drives: bool) -> T:
         return with_hooks(box.finalizer if box is not None else None, begin)
     if box is None or not box.shell.running or box.driver is not None:
         raise NotCapturable(
-            f"{generator.__qualname__} can't be entered by what was under way in it: it isn't waiting to be primed."
+            f"{generator.__qualname__} can't be entered by what was under way in it: "
+            "it isn't waiting to be primed."
         )
     box.driver = with_hooks(box.finalizer, begin)
     driver: T = box.driver

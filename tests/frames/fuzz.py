@@ -1,0 +1,239 @@
+"""The sameness fuzzer of frames: does a program notice that its frames are replaced at every suspension?
+
+A random program (see `programs`) runs twice: undisturbed, and with every frame that its coroutine reaches replaced
+by a thawed copy each time it suspends. What it traced, yielded and returned, the lines where it stood, the
+exceptions with their context and the lines they came by must be the same.
+
+    python -m tests.frames.fuzz --programs 20000 --seed 0
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import linecache
+import platform
+import random
+import sys
+import time
+import traceback
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+from snaprt import frames
+from tests.frames.copier import Copier
+from tests.frames.programs import Author
+from tests.frames.world import Custom, FuelSpent, Through, World, plain
+
+SUSPENSIONS = 60  # a program that suspends more often is closed
+THROWN = (ValueError, KeyError, ZeroDivisionError, RuntimeError, StopAsyncIteration)
+
+
+@dataclass
+class Outcome:
+    """What a run showed."""
+
+    events: list[Any] = field(default_factory=list)
+    suspensions: int = 0
+    frames: int = 0
+    ignored: bool = (
+        False  # a generator that was dropped refused to close; when depends on the garbage collector
+    )
+
+
+def standing(root: Any) -> list[Any]:
+    """Where the frames along the awaits stand, as the interpreter tells it."""
+    found = []
+    for item in frames.chain(root):
+        frame = next(
+            getattr(item, name) for name in ("cr_frame", "gi_frame", "ag_frame") if hasattr(item, name)
+        )
+        if frame is not None:
+            # Up to 3.12 reading f_locals leaves a dict in the frame, which keeps alive what programs let go of.
+            names = sorted(frame.f_locals) if sys.version_info >= (3, 13) else []
+            found.append((type(item).__name__, item.__qualname__, frame.f_lineno, names))
+    return found
+
+
+def run(code: Any, seed: int, replace: bool, *, look: bool = True) -> Outcome:
+    """Run a program to its end. `replace` exchanges its frames at each suspension; `look` asks where it stands."""
+    world, outcome = World(seed), Outcome()
+    hooks, complain = sys.get_asyncgen_hooks(), sys.unraisablehook
+    sys.unraisablehook = lambda unraisable: setattr(outcome, "ignored", True)
+    if seed % 2:  # as an event loop does; else a dropped async generator is closed on the spot
+        sys.set_asyncgen_hooks(lambda generator: world.first.append(generator.__name__), world.drop)
+    collecting = gc.isenabled()
+    eager = gc.get_threshold()[0] == 1
+    if not eager:
+        gc.disable()
+    try:
+        _drive(code, seed, replace, look, world, outcome)
+        events = [*world.events, ("begun", world.first)]
+        if (
+            not eager
+        ):  # 3.12.1 crashes where a scheduled collection comes in the middle of one that was asked for
+            gc.collect()  # what hangs in a cycle with a traceback is dropped only now
+            events.append(("dropped", sorted(world.dropped)))
+        outcome.events = events
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
+        sys.unraisablehook = complain
+        if collecting:
+            gc.enable()
+    return outcome
+
+
+def _drive(code: Any, seed: int, replace: bool, look: bool, world: World, outcome: Outcome) -> None:
+    names = world.names()
+    namespace = {"__name__": "program", **names}
+    exec(code, namespace)
+    schedule, order = random.Random(seed + 1), random.Random(seed + 2)
+    holders = (Through, Custom)
+    root = namespace["f0"]()
+    value: Any = None
+    throw: BaseException | None = None
+    events = world.events
+    while True:
+        if replace:
+            copier = Copier(holders)
+            root = copier.replace(root, order)
+            outcome.frames += len(copier.pairs)
+            del copier  # it holds frames, and letting go of one is something that programs notice
+        try:
+            if throw is not None:
+                yielded = root.throw(throw)
+            else:
+                yielded = root.send(value)
+        except StopIteration as stop:
+            events.append(("returned", plain(stop.value)))
+            break
+        except (Exception, FuelSpent, GeneratorExit, BaseExceptionGroup) as error:
+            events.append(("raised", plain(error)))
+            break
+        outcome.suspensions += 1
+        value, throw = outcome.suspensions, None
+        if type(yielded).__name__ == "Future":
+            yielded._asyncio_future_blocking = False
+            yielded.set_result(value)
+            yielded = "future"
+        events.append(("suspended", yielded, standing(root) if look else None))
+        chance = schedule.random()
+        if chance < 0.06:
+            throw = schedule.choice(THROWN)(f"thrown {value}")
+        elif chance < 0.07:
+            throw = GeneratorExit()
+        if chance > 0.985 or outcome.suspensions >= SUSPENSIONS:
+            if replace:
+                root = Copier(holders).replace(root, order)
+            try:
+                root.close()
+                events.append("closed")
+            except (Exception, FuelSpent, GeneratorExit, BaseExceptionGroup) as error:
+                events.append(("close raised", plain(error)))
+                frames.release(root)
+            break
+
+
+def first_difference(undisturbed: Outcome, replaced: Outcome) -> str | None:
+    """None if two runs are the same, else where they part."""
+    for at, (one, other) in enumerate(zip(undisturbed.events, replaced.events, strict=False)):
+        if one != other:
+            return f"event {at}:\n  undisturbed {one}\n  replaced    {other}"
+    if len(undisturbed.events) != len(replaced.events):
+        return f"{len(undisturbed.events)} events undisturbed, {len(replaced.events)} replaced"
+    return None
+
+
+def check(seed: int, *, look: bool = True) -> tuple[str | None, Outcome]:
+    """Run one program both ways; what differs, if anything, and the replaced run."""
+    source = Author(seed).program()
+    filename = f"<program {seed}>"
+    code = compile(source, filename, "exec")
+    undisturbed = run(code, seed, False, look=look)
+    try:
+        replaced = run(code, seed, True, look=look)
+    except Exception:
+        return f"replacing failed:\n{traceback.format_exc()}", Outcome()
+    replaced.ignored |= undisturbed.ignored
+    if replaced.ignored:
+        return None, replaced
+    return first_difference(undisturbed, replaced), replaced
+
+
+def observe(how: str) -> None:
+    """Have every function watched while programs run."""
+    if how == "settrace":
+
+        def tracer(frame: Any, event: str, arg: Any) -> Any:
+            frame.f_trace_opcodes = True
+            return tracer
+
+        sys.settrace(tracer)
+    elif how == "profile":
+        sys.setprofile(lambda frame, event, arg: None)
+    elif how == "monitoring":
+        events = sys.monitoring.events  # type: ignore[attr-defined]  # 3.12 and newer
+        tool = 3
+        sys.monitoring.use_tool_id(tool, "fuzz")  # type: ignore[attr-defined]
+        every = 0
+        for name in (
+            "PY_START",
+            "PY_RESUME",
+            "PY_YIELD",
+            "PY_RETURN",
+            "LINE",
+            "INSTRUCTION",
+            "JUMP",
+            "BRANCH",
+            "CALL",
+        ):
+            every |= getattr(events, name)
+            sys.monitoring.register_callback(tool, getattr(events, name), lambda *args: None)  # type: ignore[attr-defined]
+        sys.monitoring.set_events(tool, every)  # type: ignore[attr-defined]
+
+
+def main() -> int:
+    """The command line of the fuzzer; exits with 1 if any program differs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--programs", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--gc", type=int, default=0, help="gc threshold; 1 collects all the time")
+    parser.add_argument("--observe", choices=("settrace", "profile", "monitoring"))
+    parser.add_argument("--show", action="store_true", help="print the program of --seed and stop")
+    parser.add_argument("--stop", type=int, default=5, help="stop after so many differences")
+    options = parser.parse_args()
+    if options.show:
+        print(Author(options.seed).program())
+        return 0
+    frames.supported()
+    warnings.simplefilter("ignore")
+    sys.unraisablehook = lambda unraisable: None
+    if options.gc:
+        gc.set_threshold(options.gc)
+    if options.observe:
+        observe(options.observe)
+    gc.freeze()  # a collection then looks at what the programs made alone
+    different = suspensions = replaced = ignored = 0
+    begin = time.monotonic()
+    for seed in range(options.seed, options.seed + options.programs):
+        difference, outcome = check(seed)
+        suspensions += outcome.suspensions
+        replaced += outcome.frames
+        ignored += outcome.ignored
+        if difference is not None:
+            different += 1
+            print(f"program {seed}: {difference}", flush=True)
+            if different >= options.stop:
+                break
+        linecache.clearcache()
+    flags = " ".join(f"{name}={value}" for name, value in vars(options).items() if value)
+    print(
+        f"CPython {platform.python_version()}: {options.programs} programs, {suspensions} suspensions, "
+        f"{replaced} frames replaced, {different} different, {ignored} not comparable, {time.monotonic() - begin:.0f} s ({flags})"
+    )
+    return 1 if different else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
