@@ -31,6 +31,7 @@ from snaprt.state.handles import CONTEXT_TOKEN, UNPICKLABLE
 from snaprt.state.kinds import Kind
 from snaprt.state.operands import line_at, operand_names
 from snaprt.state.resources import StandIn
+from snaprt.state.suspended import without_tracebacks
 
 Reduce = Callable[[Any], Any]
 
@@ -125,7 +126,8 @@ def _frame(step: Step, obj: Any) -> Branches:
     if step.joint == "":
         at = Step(None, f"{step.task}: {where}" if step.task else where, task=step.task)
     slots = list(_slots(code, shell.slots))
-    local, stacked = frozen.values[: len(slots)], frozen.values[len(slots) :]
+    held = without_tracebacks(frozen.values)
+    local, stacked = held[: len(slots)], held[len(slots) :]
     depth = len(shell.stack)
     names = operand_names(code, shell.offset, depth) if depth else []
     texts = names or [f"value on the stack at line {line}"] * depth

@@ -578,7 +578,11 @@ def test_a_reducer_is_followed_where_one_is_given() -> None:
 
 
 class AgentLoop(asyncio.SelectorEventLoop):
-    """Stands for the kernel's: what is bound to it isn't of another loop."""
+    """Stands for the kernel's: what is bound to it isn't of another loop, and its tasks show their state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set_task_factory(lambda loop, coro, **named: asyncio.tasks._PyTask(coro, loop=loop, **named))
 
 
 @pytest.fixture
