@@ -25,10 +25,10 @@ class Shell:
     """Plain, picklable, hashable facts of a frame that don't refer to any object of the user.
 
     `offset` is the byte offset, in the original code, of the YIELD_VALUE where the frame is suspended (0
-    when it isn't). `slots` has a letter for each local slot (VALUE or NULL), `stack` one for each entry of the
-    value stack (VALUE, NULL or LASTI); `lastis` are the instruction indices, in code units of the original
-    code, that stand at the LASTI entries. The last four are for async generators: hooks were called;
-    `aclose` began; an `asend`, `athrow` or `aclose` is under way; a finalizer of a loop is set.
+    when it isn't). `slots` has a letter for each local slot (VALUE or NULL), `stack` one for each entry
+    of the value stack (VALUE, NULL or LASTI); `lastis` are the instruction indices, in code units of the
+    original code, that stand at the LASTI entries. The last four are for async generators: hooks were
+    called; `aclose` began; an `asend`, `athrow` or `aclose` is under way; a finalizer of a loop is set.
     """
 
     kind: Kind
@@ -50,10 +50,11 @@ class Shell:
 class Frozen:
     """A frame at rest: its shell, its code and the objects it holds.
 
-    `code` is the original code, also if the frame was thawed before. `globals` is the dict of the function's
-    module (empty for a finished frame, which has let go of it). `values` are the bound local slots and then
-    the value stack in order, without NULLs and without lastis; a cell stands as the cell object itself. `handled`
-    is the exception that the frame is handling, `finalizer` the loop's finalizer of an async generator.
+    `code` is the original code, also if the frame was thawed before. `globals` is the dict of the
+    function's module (empty for a finished frame, which has let go of it). `values` are the bound local
+    slots and then the value stack in order, without NULLs and without lastis; a cell stands as the cell
+    object itself. `handled` is the exception that the frame is handling, `finalizer` the loop's finalizer
+    of an async generator.
     """
 
     shell: Shell

@@ -154,7 +154,7 @@ def _probe(table: Table) -> str | None:
             and (not started or lasti == generator.gi_frame.f_lasti)
         )
         if not ok:
-            return f"this build of {platform.python_version()} lays its frames out otherwise than the proven table"
+            return f"this build of {platform.python_version()} lays frames out otherwise than the table"
     return None
 
 

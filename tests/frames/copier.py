@@ -1,7 +1,7 @@
 """Replaces every frame that a coroutine reaches by a thawed copy, everything else staying the same object.
 
-A stand-in for a pickler in tests of this floor: it goes through frames, cells, containers and instances, and keeps
-one copy for each frame. The originals are released.
+A stand-in for a pickler in tests of this floor: it goes through frames, cells, containers and instances,
+and keeps one copy for each frame. The originals are released.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The sameness fuzzer of frames: does a program notice that its frames are replaced at every suspension?
 
-A random program (see `programs`) runs twice: undisturbed, and with every frame that its coroutine reaches replaced
-by a thawed copy each time it suspends. What it traced, yielded and returned, the lines where it stood, the
-exceptions with their context and the lines they came by must be the same.
+A random program (see `programs`) runs twice: undisturbed, and with every frame that its coroutine reaches
+replaced by a thawed copy each time it suspends. What it traced, yielded and returned, the lines where it
+stood, the exceptions with their context and the lines they came by must be the same.
 
     python -m tests.frames.fuzz --programs 20000 --seed 0
 """
@@ -50,14 +50,14 @@ def standing(root: Any) -> list[Any]:
             getattr(item, name) for name in ("cr_frame", "gi_frame", "ag_frame") if hasattr(item, name)
         )
         if frame is not None:
-            # Up to 3.12 reading f_locals leaves a dict in the frame, which keeps alive what programs let go of.
+            # Up to 3.12 reading f_locals leaves a dict in the frame, which keeps things alive.
             names = sorted(frame.f_locals) if sys.version_info >= (3, 13) else []
             found.append((type(item).__name__, item.__qualname__, frame.f_lineno, names))
     return found
 
 
 def run(code: Any, seed: int, replace: bool, *, look: bool = True) -> Outcome:
-    """Run a program to its end. `replace` exchanges its frames at each suspension; `look` asks where it stands."""
+    """Run a program to its end. `replace` exchanges its frames at each suspension."""
     world, outcome = World(seed), Outcome()
     hooks, complain = sys.get_asyncgen_hooks(), sys.unraisablehook
     sys.unraisablehook = lambda unraisable: setattr(outcome, "ignored", True)
@@ -101,10 +101,7 @@ def _drive(code: Any, seed: int, replace: bool, look: bool, world: World, outcom
             outcome.frames += len(copier.pairs)
             del copier  # it holds frames, and letting go of one is something that programs notice
         try:
-            if throw is not None:
-                yielded = root.throw(throw)
-            else:
-                yielded = root.send(value)
+            yielded = root.throw(throw) if throw is not None else root.send(value)
         except StopIteration as stop:
             events.append(("returned", plain(stop.value)))
             break
@@ -230,7 +227,8 @@ def main() -> int:
     flags = " ".join(f"{name}={value}" for name, value in vars(options).items() if value)
     print(
         f"CPython {platform.python_version()}: {options.programs} programs, {suspensions} suspensions, "
-        f"{replaced} frames replaced, {different} different, {ignored} not comparable, {time.monotonic() - begin:.0f} s ({flags})"
+        f"{replaced} frames replaced, {different} different, {ignored} not comparable, "
+        f"{time.monotonic() - begin:.0f} s ({flags})"
     )
     return 1 if different else 0
 

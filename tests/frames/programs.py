@@ -1,7 +1,8 @@
-"""Random async programs for the sameness fuzzer: source text from a seed, every construct a frame can stand in.
+"""Random async programs for the sameness fuzzer: source text from a seed, every construct a frame can stand
+in.
 
-A program is a set of functions that call only later ones, so it ends. What it does it writes to a trace, with
-values reduced to what doesn't depend on addresses, so that two runs can be compared.
+A program is a set of functions that call only later ones, so it ends. What it does it writes to a trace,
+with values reduced to what doesn't depend on addresses, so that two runs can be compared.
 """
 
 from __future__ import annotations

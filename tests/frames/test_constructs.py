@@ -203,7 +203,7 @@ async def cleared_cells() -> Any:
 async def unbound_locals(given: Any = 1, *rest: Any, more: Any = 2) -> Any:
     del given, more
     await nap()
-    for name in (lambda: given, lambda: more):
+    for name in (lambda: given, lambda: more):  # noqa: F821  # that they are unbound is the point
         with contextlib.suppress(NameError):
             name()
             return "bound"

@@ -1,7 +1,8 @@
-"""What a fuzzed program finds around it: a trace, awaitables of every kind, context managers, a class to inherit.
+"""What a fuzzed program finds around it: a trace, awaitables of every kind, context managers, a class to
+inherit.
 
-None of it is module state of a program: each run gets its own `World`, whose functions are the globals that the
-program's source is compiled against.
+None of it is module state of a program: each run gets its own `World`, whose functions are the globals
+that the program's source is compiled against.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ def plain(value: object, depth: int = 0) -> object:
 def lines(error: BaseException) -> list[tuple[str, int]]:
     """Where in the program an exception came by."""
     if isinstance(error, UnboundLocalError):
-        # On 3.11 its line depends on how warm the code is: a superinstruction that stores one local and loads the
-        # next stands on the line of the first.
+        # On 3.11 its line depends on how warm the code is: a superinstruction that stores one local and
+        # loads the next stands on the line of the first.
         return []
     found, trace = [], error.__traceback__
     while trace is not None:
