@@ -367,11 +367,13 @@ class Kernel:
 
     def release(self) -> None:
         """The run leaves this process: nothing of it runs any more, not even its `finally` blocks (it
-        sleeps, it hasn't ended), and nothing is reported about it. Can be called again."""
+        sleeps, it hasn't ended), and nothing is reported about it. What `summary` shows stays. Can be
+        called again."""
         saving.let_go(self)
         self._commands.clear()
-        for table in (self._calls, self._asks, self.steps, self.suspensions):
-            table.clear()
+        self._calls.clear()
+        self._asks.clear()
+        self.steps = {number: replace(step, call=None) for number, step in self.steps.items()}
         self._handling, self._resources = [], []
         self._root = self._closer = None
 

@@ -27,7 +27,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, TypeVarTuple
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVarTuple
 
 from ..errors import NotInAgent
 from . import anyio_tables, host
@@ -128,7 +129,11 @@ class AgentLoop(asyncio.AbstractEventLoop):
     def call_soon_threadsafe(
         self, callback: Callable[[*_Ts], object], *args: *_Ts, context: Context | None = None
     ) -> Handle:
-        """As `call_soon`. There are no threads in an agent: another thread gets `NotInAgent`."""
+        """As `call_soon`, from agent code. There are no threads in an agent: others get `NotInAgent`, also
+        between steps, when nobody would notice what they add."""
+        self._check_open()
+        if self._stepping_in != threading.get_ident():
+            self._refuse_thread()
         return self.call_soon(callback, *args, context=context)
 
     def call_later(
@@ -268,9 +273,9 @@ class AgentLoop(asyncio.AbstractEventLoop):
 
     def _run(self, handle: Handle) -> None:
         callback = _callback_of(handle)  # the handle may be cancelled while it runs, and forgets it then
-        began = time.perf_counter()
+        began = perf_counter()
         handle._run()
-        took = time.perf_counter() - began
+        took = perf_counter() - began
         if took > self.slow_callback_duration:
             self._warn_of_slowness(callback, took)
 
@@ -312,10 +317,14 @@ class AgentLoop(asyncio.AbstractEventLoop):
 
     def _check_thread(self) -> None:
         if self._stepping_in is not None and self._stepping_in != threading.get_ident():
-            raise NotInAgent(
-                f"{calling_line()} calls into the agent loop from another thread. There are no threads in an "
-                "agent: make what runs there a tool (@snaprt.tool) and await it."
-            )
+            self._refuse_thread()
+
+    @staticmethod
+    def _refuse_thread() -> NoReturn:
+        raise NotInAgent(
+            f"{calling_line()} calls into the agent loop from another thread. There are no threads in an "
+            "agent: make what runs there a tool (@snaprt.tool) and await it."
+        )
 
     # --- async generators -------------------------------------------------------------------------
 

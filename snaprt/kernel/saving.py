@@ -81,8 +81,13 @@ def _take_out(kernel: Kernel) -> dict[str, Any]:
 def put_in(kernel: Kernel, parts: Any) -> None:
     """Fill a new kernel with a saved state."""
     loop = kernel.loop
-    with loop.stepping():  # async generators take the hooks of the loop that they begin on, also when loaded
-        saved = state.load(parts, resolve={"loop": loop, "kernel": kernel})
+    try:
+        # Async generators take the hooks of the loop that they begin on, also when they are loaded.
+        with loop.stepping():
+            saved = state.load(parts, resolve={"loop": loop, "kernel": kernel})
+    except BaseException:
+        loop.leave()  # what was made so far goes without a word
+        raise
     for name, value in saved["kernel"].items():
         setattr(kernel, name, value)
     for name, value in saved["loop"].items():

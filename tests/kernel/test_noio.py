@@ -134,6 +134,18 @@ def test_another_thread_may_not_call_into_the_agent_loop() -> None:
     assert "thread" in str(caught[0])
 
 
+def test_between_steps_no_thread_may_schedule_what_nobody_would_notice() -> None:
+    loops: list[Any] = []
+
+    async def agent() -> None:
+        loops.append(asyncio.get_running_loop())
+        await asyncio.sleep(1)
+
+    outcome(agent)
+    with pytest.raises(NotInAgent, match="thread"):
+        loops[0].call_soon_threadsafe(print)
+
+
 def test_the_same_thread_may() -> None:
     async def agent() -> str:
         loop = asyncio.get_running_loop()

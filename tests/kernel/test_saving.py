@@ -31,7 +31,7 @@ def test_a_program_saved_at_every_idle_moment_shows_the_trace_of_the_undisturbed
     driver = Driver(save=True)
     assert repr((driver.outcome(program), TRACE)) == expected
     assert driver.saves > 0 or program.__name__ in NEVER_IDLE
-    assert caplog.records == []
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 def restored(kernel: Kernel, clock: Callable[[], float] | None = None) -> Kernel:
@@ -301,3 +301,14 @@ def test_what_a_call_and_its_caller_share_stays_shared() -> None:
 
     driver = Driver(save=True, choose=lambda open_things: len(open_things) - 1)
     assert driver.outcome(agent) is True
+
+
+def test_a_released_run_still_shows_its_summary() -> None:
+    async def agent() -> None:
+        await asyncio.gather(fetch("x"), suspend("y"))
+
+    kernel = started(agent)
+    before = kernel.summary()
+    kernel.release()
+    assert kernel.summary() == before | {"current_step": "ask-1"}
+    assert kernel.pending_calls() == []
