@@ -199,6 +199,7 @@ def use(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # 25 s alone, minutes beside others
 def test_each_of_ten_thousand_mutations_is_refused_and_never_half_used() -> None:
     objects, states, answer = build()
     assert not use(dict(objects), states, answer, random.Random(0)), "the undamaged log is read in full"
