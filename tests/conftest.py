@@ -47,7 +47,8 @@ def s3_endpoint() -> Iterator[str]:
 
 @pytest.fixture
 def s3(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> S3:
-    """A new bucket. The process's own environment points at the server too, so that plain `s3://` URLs work."""
+    """A new bucket. The process's own environment points at the server too, so that plain `s3://` URLs
+    work."""
     s3fs = pytest.importorskip("s3fs", reason="s3fs isn't installed (pip install 'snaprt[s3]')")
     parts = urlsplit(s3_endpoint)
     endpoint = f"{parts.scheme}://{parts.hostname}:{parts.port}"
