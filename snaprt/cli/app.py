@@ -10,18 +10,19 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from contextlib import nullcontext
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 import snaprt
-from snaprt.cli import failures
+from snaprt.cli import failures, output
 from snaprt.errors import SnaprtError, UsageError
 
 if TYPE_CHECKING:
     from snaprt.cli.session import Settings
-    from snaprt.runtime import Runtime
+    from snaprt.runtime import Run, Runtime
 
 _EPILOG = """\
 [bold]The store[/bold] is --store, else SNAPRT_STORE, else ./.snaprt: a folder or any fsspec URL, as \
@@ -158,11 +159,10 @@ failed, cancelled or refused), result or error, and in suspended runs waiting: [
     fitted, named = values.fit_arguments(agent, target, args, kwargs, session.taken_keywords())
 
     async def work(runtime: Runtime) -> int:
-        signals = session.Signals()
-        started = await runtime.start(agent, *fitted, run_id=run_id, **named)
-        view = settings.screen()
-        view.started(started.id, settings.url, resumed=False)
-        return await session.follow(runtime, started, view, signals)
+        async def take() -> Run:
+            return await runtime.start(agent, *fitted, run_id=run_id, **named)
+
+        return await session.follow(runtime, take, settings.screen(), settings.url, resumed=False)
 
     _leave(session.with_runtime(settings, work, creates=True, run=run_id))
 
@@ -217,18 +217,17 @@ def resume(
     today = None if agent is None else targets.load_agent(agent)
 
     async def work(runtime: Runtime) -> int:
-        signals = session.Signals()
-        if answer is not None:
-            await runtime.answer(run_id, value, suspension=suspension, by=session.who())
-        resumed = await runtime.resume(
-            run_id,
-            agent=today,
-            rules=None if rules is None else rules.value,
-            in_doubt=None if in_doubt is None else "retry",
-        )
-        view = settings.screen()
-        view.started(resumed.id, settings.url, resumed=True)
-        return await session.follow(runtime, resumed, view, signals)
+        async def take() -> Run:
+            if answer is not None:
+                await runtime.answer(run_id, value, suspension=suspension, by=session.who())
+            return await runtime.resume(
+                run_id,
+                agent=today,
+                rules=None if rules is None else rules.value,
+                in_doubt=None if in_doubt is None else "retry",
+            )
+
+        return await session.follow(runtime, take, settings.screen(), settings.url, resumed=True)
 
     _leave(session.with_runtime(settings, work, run=run_id))
 
@@ -250,7 +249,7 @@ def answer(
     [dim]snaprt answer support-1f0c '{"approved": true}'
     snaprt answer support-1f0c '"after lunch"' --suspension ask-2[/dim]
     """
-    from snaprt.cli import output, session, values, views
+    from snaprt.cli import session, values, views
 
     settings = _settings(context, store, as_json)
     value = values.parse_json(text, "The answer")
@@ -278,7 +277,7 @@ def list_runs(
     [dim]snaprt ls --store s3://acme/agents
     snaprt ls --json | jq -r 'select(.status == "suspended") | .run'[/dim]
     """
-    from snaprt.cli import output, session, views
+    from snaprt.cli import session, views
 
     settings = _settings(context, store, as_json)
     out = output.console()
@@ -311,7 +310,7 @@ def show(
 
     [dim]snaprt show support-1f0c[/dim]
     """
-    from snaprt.cli import output, session, views
+    from snaprt.cli import session, views
 
     settings = _settings(context, store, as_json)
 
@@ -321,7 +320,8 @@ def show(
             output.print_json(views.info_object(info))
         else:
             out = output.console()
-            out.print(views.run_page(info, views.Marks(out.encoding), settings.said_store, views.now()))
+            page = views.run_page(info, views.Marks(out.encoding), settings.said_store, views.now())
+            output.put(out, *page)
         return failures.COMPLETED
 
     _leave(session.with_runtime(settings, work, run=run_id))
@@ -335,7 +335,7 @@ def verify(
 
     [dim]snaprt verify support-1f0c[/dim]
     """
-    from snaprt.cli import output, session, views
+    from snaprt.cli import session, views
 
     settings = _settings(context, store, as_json)
 
@@ -345,7 +345,7 @@ def verify(
             output.print_json(views.report_object(report))
         else:
             out = output.console()
-            out.print(views.report_text(report, views.Marks(out.encoding)), soft_wrap=True)
+            output.put(out, views.report_text(report, views.Marks(out.encoding)))
         return failures.COMPLETED if report.whole else failures.REFUSED
 
     _leave(session.with_runtime(settings, work, run=run_id))
@@ -393,13 +393,14 @@ def run_command_line(words: list[str] | None = None) -> int:
     """Run one command line and return its exit code. Errors become one paragraph on standard error."""
     words = sys.argv[1:] if words is None else words
     said = words[: words.index("--")] if "--" in words else words
-    debug = "--debug" in said
+    debug, as_json = "--debug" in said, "--json" in said
     for stream in (sys.stdout, sys.stderr):
         # An agent's text may hold what this terminal's encoding can't say; better "?" than a crash.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     try:
-        code = _invoke(words)
+        with output.only_json() if as_json else nullcontext():
+            code = _invoke(words, debug=debug, as_json=as_json)
         sys.stdout.flush()
         return code
     except (BrokenPipeError, SystemExit):
@@ -407,18 +408,20 @@ def run_command_line(words: list[str] | None = None) -> int:
         # Whoever read us has enough (`| head`). Python would complain once more when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return failures.BROKEN_PIPE
-    except KeyboardInterrupt:
-        _say("Interrupted. A run that was under way is kept as it stood: see `snaprt ls`.")
+
+
+def _invoke(words: list[str], *, debug: bool, as_json: bool) -> int:
+    try:
+        # What typer returns in this mode is the code given to Exit, or the command's own value: None.
+        command = typer.main.get_command(app)
+        code: Any = command.main(args=words, prog_name="snaprt", standalone_mode=False)
+        return code if isinstance(code, int) else failures.COMPLETED
+    except (KeyboardInterrupt, typer.Abort):
         return failures.INTERRUPTED
+    except BrokenPipeError:
+        raise
     except Exception as error:
-        return _tell(error, debug=debug, as_json="--json" in said)
-
-
-def _invoke(words: list[str]) -> int:
-    command = typer.main.get_command(app)
-    # What typer returns in this mode is the code given to Exit, or the command's own value: None.
-    code: Any = command.main(args=words, prog_name="snaprt", standalone_mode=False)
-    return code if isinstance(code, int) else failures.COMPLETED
+        return _tell(error, debug=debug, as_json=as_json)
 
 
 def _tell(error: Exception, *, debug: bool, as_json: bool) -> int:
@@ -426,6 +429,9 @@ def _tell(error: Exception, *, debug: bool, as_json: bool) -> int:
         return _tell_misuse(error)
     from snaprt.cli import screen, session
 
+    if isinstance(error, session.Interrupted):
+        _say(str(error))
+        return failures.INTERRUPTED
     if isinstance(error, session.AgentFailed):
         failed = error.failed
         if debug:
@@ -456,9 +462,7 @@ def _tell_misuse(error: Any) -> int:
 def _say(text: str) -> None:
     from rich.text import Text
 
-    from snaprt.cli.output import console
-
-    console(stderr=True).print(Text.assemble(("snaprt: ", "bold red"), text), soft_wrap=True)
+    output.console(stderr=True).print(Text.assemble(("snaprt: ", "bold red"), text), soft_wrap=True)
 
 
 __all__ = ["SnaprtError", "app", "run_command_line"]

@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from snaprt.cli import failures, views
-from snaprt.cli.output import console
+from snaprt.cli.output import console, put
 from snaprt.cli.session import Settings, local_folder, with_runtime
 from snaprt.errors import SnaprtError
 from snaprt.runtime import RunInfo, Runtime
@@ -75,9 +74,7 @@ class _Tour:
         self._prove()
         info = self._look()
         self._say("\nWhat the store has of it (snaprt show):\n")
-        self._out.print(
-            Padding(views.run_page(info, self._marks, self._settings.said_store, views.now()), (0, 0, 0, 2))
-        )
+        put(self._out, *views.run_page(info, self._marks, self._settings.said_store, views.now()))
         where = views.store_words(self._settings.said_store)
         self._say(
             f"\nNext: snaprt show {' '.join([self._run, *where])}; snaprt run FILE.py:FUNCTION, of your own."
@@ -112,7 +109,7 @@ class _Tour:
             raise self._stopped(process, "should have suspended the run")
         payload = last["waiting"][0]["payload"]
         self._say(f"   {self._mark('suspended')} it asks:")
-        self._out.print(Padding(views.payload_text(payload), (0, 0, 0, 5)))
+        put(self._out, views.indented(views.payload_text(payload), 5))
         self._say("   The process has ended. The agent is bytes at the store, for as long as you like.\n")
         return payload
 
@@ -180,7 +177,7 @@ class _Tour:
             place = self._processes.index(call["process"]) + 1
             table.add_row(call["tool"], str(counts[call["tool"]]), f"{place} ({call['process']})")
         self._say("What the tools really did, by their own ledger:")
-        self._out.print(Padding(table, (0, 0, 0, 3)))
+        put(self._out, views.indented(table, 3))
         twice = sorted(tool for tool, count in counts.items() if count > 1)
         if twice:
             raise TourStopped(
@@ -204,7 +201,7 @@ class _Tour:
         self._out.print(Text.assemble((f"{number}  process {process.pid} ", "bold cyan"), what))
 
     def _say(self, text: str, style: str = "") -> None:
-        self._out.print(Text(text, style=style), soft_wrap=self._out.width >= 200)
+        put(self._out, Text(text, style=style))
 
     def _mark(self, status: str) -> str:
         return self._marks.of(status).plain

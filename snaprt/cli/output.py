@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from typing import IO, Any, cast
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.text import Text
 
 # Into a pipe, lines are as long as they need to be: whoever reads them cuts them.
-_WIDTH_OF_A_PIPE = 200
+_WIDTH_OF_A_PIPE = 1000
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -22,10 +26,53 @@ def console(*, stderr: bool = False) -> Console:
     return _Console(file=trimmed, markup=False, highlight=False, emoji=False, width=_WIDTH_OF_A_PIPE)
 
 
+def put(out: Console, *parts: RenderableType) -> None:
+    """Print parts below each other. Plain text isn't cut into lines here, so that commands and URLs in it
+    can be copied from a narrow terminal; the terminal itself wraps it."""
+    for part in parts:
+        out.print(part, soft_wrap=isinstance(part, Text))
+
+
 def print_json(value: Any) -> None:
     """One value, one line, out at once: whoever reads is a program that waits for it."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=sys.stdout.encoding.lower() != "utf-8") + "\n")
-    sys.stdout.flush()
+    out = _reserved[-1] if _reserved else sys.stdout
+    out.write(json.dumps(value, ensure_ascii=out.encoding.lower() != "utf-8") + "\n")
+    out.flush()
+
+
+@contextmanager
+def only_json() -> Iterator[None]:
+    """In this block nothing but `print_json` reaches standard output.
+
+    Whatever agents, tools and their subprocesses print goes to standard error, so that a line read by a
+    program is always ours.
+    """
+    stream = sys.stdout
+    stream.flush()
+    try:
+        number, error = stream.fileno(), sys.stderr.fileno()
+    except (OSError, ValueError):  # no real files: embedded in another program
+        _reserved.append(stream)
+        with redirect_stdout(sys.stderr):
+            try:
+                yield
+            finally:
+                _reserved.pop()
+        return
+    kept = os.dup(number)
+    with os.fdopen(kept, "w", encoding=stream.encoding, errors=stream.errors) as out:
+        os.dup2(error, number)
+        _reserved.append(out)
+        try:
+            yield
+        finally:
+            _reserved.pop()
+            stream.flush()
+            os.dup2(kept, number)
+
+
+# Where JSON goes while standard output is given to others.
+_reserved: list[Any] = []
 
 
 class _Console(Console):

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.padding import Padding
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
 from snaprt.cli import views
 from snaprt.cli.changes import Summary, as_json, changes
-from snaprt.cli.output import console, print_json
+from snaprt.cli.output import console, print_json, put
 from snaprt.runtime import Cancelled, Completed, Failed, Suspended
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ _SHOWN_TOOLS = 8
 
 
 class Screen(Protocol):
-    """What `session` tells."""
+    """What `session` tells. After `close` nothing of it is drawn over any more."""
 
     interval: float  # seconds between two looks at the run
 
@@ -40,6 +39,7 @@ class Screen(Protocol):
     def ended(self, outcome: Outcome) -> None: ...
     def interrupted(self, run: str) -> None: ...
     def refused(self, run: str | None, error: BaseException) -> None: ...
+    def close(self) -> None: ...
 
 
 def screen(*, as_lines_of_json: bool, store: str | None) -> Screen:
@@ -79,6 +79,9 @@ class JsonLines:
 
     def refused(self, run: str | None, error: BaseException) -> None:
         print_json({"event": "outcome", "run": run, "status": "refused", "error": error_object(error)})
+
+    def close(self) -> None:
+        pass
 
 
 class Lines:
@@ -126,8 +129,11 @@ class Lines:
     def refused(self, run: str | None, error: BaseException) -> None:
         pass  # the paragraph on standard error says it all
 
+    def close(self) -> None:
+        pass
+
     def _print(self, what: RenderableType) -> None:
-        self._out.print(what, soft_wrap=True)
+        put(self._out, what)
 
     def _line(self, event: dict[str, Any]) -> Text:
         stamp = Text(f"{views.elapsed(time.monotonic() - self._began):>6}  ", style="dim")
@@ -151,11 +157,14 @@ class Terminal(Lines):
     def __init__(self, out: Console, store: str | None) -> None:
         super().__init__(out, store)
         self._live: Live | None = None
-        self._spinners: dict[int, tuple[Spinner, float]] = {}  # and since when it is shown
+        self._spinner = Spinner("line", style="cyan")
+        self._since: dict[int, float] = {}  # when a step was first seen to run
         self._stopping = False
 
     def progress(self, run: str, now: Summary) -> None:
         self._seen = now
+        for step in now.get("steps") or ():
+            self._since.setdefault(step["id"], time.monotonic())
         if self._live is None:
             # transient: a display cut off at the screen's height would stay cut off otherwise
             self._live = Live(
@@ -166,46 +175,28 @@ class Terminal(Lines):
     def stopping(self, run: str) -> None:
         self._stopping = True
 
-    def ended(self, outcome: Outcome) -> None:
-        self._put_down()
-        super().ended(outcome)
-
-    def interrupted(self, run: str) -> None:
-        self._put_down()
-        super().interrupted(run)
-
-    def refused(self, run: str | None, error: BaseException) -> None:
-        self._put_down()
-
-    def _put_down(self) -> None:
+    def close(self) -> None:
         """End the display, and leave what it showed last as plain text."""
         if self._live is not None:
             self._live.stop()
             self._live = None
             if self._seen.get("plan"):
-                self._print(Padding(views.plan_line(self._seen["plan"], self._marks), (0, 0, 0, 2)))
+                self._print(views.indented(views.plan_line(self._seen["plan"], self._marks)))
 
     def _picture(self) -> RenderableType:
         plan, steps = self._seen.get("plan") or (), self._seen.get("steps") or ()
         clock = views.elapsed(time.monotonic() - self._began)
-        parts: list[RenderableType] = [
-            Padding(views.plan_entry(entry, self._marks), (0, 0, 0, 2)) for entry in plan
-        ]
+        parts: list[RenderableType] = [views.indented(views.plan_entry(entry, self._marks)) for entry in plan]
         running = [step for step in steps if step["status"] == "pending"]
         table = Table.grid(padding=(0, 1))
         for step in running[:_SHOWN_TOOLS]:
-            spinner, since = self._spinners.setdefault(
-                step["id"], (Spinner("line", style="cyan"), time.monotonic())
-            )
-            table.add_row(
-                spinner, Text(str(step["tool"])), Text(f"{time.monotonic() - since:.0f} s", style="dim")
-            )
+            took = views.age(time.monotonic() - self._since[step["id"]])
+            table.add_row(self._spinner, Text(str(step["tool"])), Text(took, style="dim"))
         if running:
-            parts.append(Padding(table, (0, 0, 0, 4)))
+            parts.append(views.indented(table, 4))
         if len(running) > _SHOWN_TOOLS:
-            parts.append(
-                Padding(Text(f"and {len(running) - _SHOWN_TOOLS} more tools", style="dim"), (0, 0, 0, 4))
-            )
+            more = Text(f"and {len(running) - _SHOWN_TOOLS} more tools", style="dim")
+            parts.append(views.indented(more, 4))
         ended = sum(step["status"] != "pending" for step in steps)
         foot = Text(f"  {clock}", style="dim")
         if self._seen.get("current_step"):
@@ -249,7 +240,7 @@ def _ending(outcome: Outcome, marks: views.Marks, store: str | None, took: str) 
             asks = "asks" if len(waiting) == 1 else f"asks {len(waiting)} questions"
             return [
                 _headline(marks, "suspended", run, f"{took}; it {asks}:"),
-                *(Padding(views.question(run, item, store, waiting), (0, 0, 0, 2)) for item in waiting),
+                *(part for item in waiting for part in views.question(run, item, store, waiting)),
                 *(
                     []
                     if until is None

@@ -15,14 +15,15 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import Any, Self
 
 from snaprt.cli import failures
 from snaprt.cli.screen import Screen, screen
 from snaprt.errors import MissingExtra, MissingKey, SnaprtError, StoreError, UnknownRun, UsageError
-from snaprt.runtime import Completed, Failed, Run, Runtime, Suspended
+from snaprt.runtime import Completed, Failed, Outcome, Run, Runtime, Suspended
 from snaprt.store import names
 
 DEFAULT_STORE = "./.snaprt"
@@ -50,26 +51,35 @@ class Settings:
 
 
 class Signals:
-    """Ctrl-C and SIGTERM, counted: the first asks to stop, the second leaves at once.
+    """Ctrl-C and SIGTERM while a run is followed: the first asks to stop, the second leaves at once.
 
-    Made by the commands that follow a run; the others may as well die where they are.
+    A plain signal handler, not one of the loop's: the second has to work even where the agent's own
+    code is caught in a loop and the event loop never gets its turn.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, view: Screen) -> None:
         self.asked = asyncio.Event()
         self.code = 0
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            # Windows' loops don't have it; there Ctrl-C cancels the command, which drains as well.
-            with suppress(NotImplementedError):
-                loop.add_signal_handler(number, self._on_signal, number)
+        self._view = view
+        self._loop = asyncio.get_running_loop()
+        self._before: dict[signal.Signals, Any] = {}
 
-    def _on_signal(self, number: int) -> None:
-        if self.asked.is_set():
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(self, *how: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.code:
+            self._view.close()
             sys.stdout.flush()
             os._exit(128 + number)
         self.code = 128 + number
-        self.asked.set()
+        self._loop.call_soon_threadsafe(self.asked.set)
 
 
 def with_runtime(
@@ -88,7 +98,12 @@ def with_runtime(
         checked_run(run)
     if not creates:
         _refuse_missing_folder(settings.url)
-    return asyncio.run(_open_and_work(settings, work, run))
+    try:
+        return asyncio.run(_open_and_work(settings, work, run))
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "Interrupted. A run that was under way is kept as it stood: see `snaprt ls`."
+        ) from None
 
 
 async def _open_and_work(
@@ -121,11 +136,41 @@ async def _open_and_work(
     return code
 
 
-async def follow(runtime: Runtime, run: Run, view: Screen, signals: Signals) -> int:
-    """Tell `view` about the run until it ends, leaves, or a signal asks to stop. Returns the exit code."""
+async def follow(
+    runtime: Runtime, take: Callable[[], Awaitable[Run]], view: Screen, where: str, *, resumed: bool
+) -> int:
+    """Take a run in hand and tell `view` about it until it ends, leaves, or a signal asks to stop.
+
+    Returns the exit code. Raises AgentFailed, or Told with the error that stopped the runtime.
+    """
+    with Signals(view) as signals:
+        run = await take()
+        view.started(run.id, where, resumed=resumed)
+        try:
+            outcome = await _watch(run, view, signals)
+            # The last look is at the record: what a run in hand knew is released when it leaves.
+            last = await runtime.show(run.id)
+            view.progress(run.id, {"plan": last.plan, "steps": last.steps, "current_step": last.current_step})
+        except BrokenPipeError:
+            raise  # nobody listens any more; leaving the runtime's block saves the run
+        except Exception as error:
+            view.refused(run.id, error)
+            raise Told(error) from error
+        finally:
+            view.close()
+        if signals.code and isinstance(outcome, Suspended) and not outcome.waiting:
+            view.interrupted(run.id)
+            return signals.code
+    view.ended(outcome)
+    if isinstance(outcome, Failed):
+        raise AgentFailed(outcome)
+    return failures.COMPLETED if isinstance(outcome, Completed | Suspended) else failures.FAILED
+
+
+async def _watch(run: Run, view: Screen, signals: Signals) -> Outcome:
     ending = asyncio.ensure_future(run.outcome())
     asked = asyncio.ensure_future(signals.asked.wait())
-    waits: set[asyncio.Future[object]] = {ending, asked}  # type: ignore[arg-type]  # futures are invariant
+    waits: set[asyncio.Future[Any]] = {ending, asked}
     steps = 0
     try:
         while not ending.done():
@@ -139,35 +184,26 @@ async def follow(runtime: Runtime, run: Run, view: Screen, signals: Signals) -> 
                 waits.discard(asked)
                 view.stopping(run.id)
                 run.drain()
-        outcome = ending.result()
-    except SnaprtError as error:
-        view.refused(run.id, error)
-        raise Told(error) from error
+        return ending.result()
     finally:
         asked.cancel()
-    # The last look is at the record: what a run in hand knew is released when it leaves.
-    last = await runtime.show(run.id)
-    view.progress(run.id, {"plan": last.plan, "steps": last.steps, "current_step": last.current_step})
-    stopped_early = signals.asked.is_set() and isinstance(outcome, Suspended) and not outcome.waiting
-    if stopped_early:
-        view.interrupted(run.id)
-        return signals.code
-    view.ended(outcome)
-    if isinstance(outcome, Failed):
-        raise AgentFailed(outcome)
-    return failures.COMPLETED if isinstance(outcome, Completed | Suspended) else failures.FAILED
+        ending.cancel()
+
+
+class Interrupted(Exception):
+    """Ctrl-C where nothing is followed: while a store is opened or listed."""
 
 
 class Told(Exception):
-    """A refusal that the screen has been told about; `main` prints the paragraph."""
+    """An error that the screen has been told about; `run_command_line` prints the paragraph."""
 
-    def __init__(self, error: SnaprtError) -> None:
+    def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
         self.error = error
 
 
 class AgentFailed(Exception):
-    """The run ended in `failed`; the screen has said so, `main` prints the paragraph."""
+    """The run ended in `failed`; the screen has said so, `run_command_line` prints the paragraph."""
 
     def __init__(self, failed: Failed) -> None:
         super().__init__(failed.run)

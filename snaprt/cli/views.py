@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -40,6 +40,7 @@ _MARKS: dict[str, tuple[str, str, str]] = {
 _PENDING = ("○", ".", "dim")
 
 _LABEL = 10  # width of the left column of `show`
+_OUTPUT = 100  # characters of a step's output in a table; `--json` has all that is kept
 
 
 class Marks:
@@ -70,7 +71,7 @@ def runs_table(runs: Sequence[RunInfo], marks: Marks, now: float) -> Table:
     table.add_column("agent", overflow="ellipsis")
     table.add_column("status", no_wrap=True)
     table.add_column("at", overflow="ellipsis")
-    table.add_column("waits for", overflow="ellipsis", no_wrap=True)
+    table.add_column("waits for", overflow="ellipsis", no_wrap=True, max_width=_OUTPUT)
     table.add_column("age", justify="right", no_wrap=True)
     table.add_column("size", justify="right", no_wrap=True)
     for info in sorted(runs, key=lambda info: info.updated, reverse=True):
@@ -95,8 +96,8 @@ def waits_for(info: RunInfo) -> str:
     return moment(info.until) if info.until is not None and info.status == "suspended" else ""
 
 
-def run_page(info: RunInfo, marks: Marks, store: str | None, now: float) -> Group:
-    """The page of `snaprt show`."""
+def run_page(info: RunInfo, marks: Marks, store: str | None, now: float) -> list[RenderableType]:
+    """The page of `snaprt show`, part by part."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", min_width=_LABEL)
     grid.add_column(overflow="fold")
@@ -111,22 +112,20 @@ def run_page(info: RunInfo, marks: Marks, store: str | None, now: float) -> Grou
         grid.add_row("" if number else "rules", Text.assemble((f"{name}: ", "dim"), value_text(text)))
     parts: list[RenderableType] = [grid]
     if info.steps:
-        parts += [Text("\nsteps", style="bold"), Padding(steps_table(info.steps, marks), (0, 0, 0, 2))]
+        parts += [Text("\nsteps", style="bold"), indented(steps_table(info.steps, marks))]
     if info.waiting:
         parts += [Text("\nwaits for", style="bold")]
-        parts += [
-            Padding(question(info.run, waiting, store, info.waiting), (0, 0, 0, 2))
-            for waiting in info.waiting
-        ]
+        for waiting in info.waiting:
+            parts += question(info.run, waiting, store, info.waiting)
     if info.status == "completed":
-        parts += [Text("\nresult", style="bold"), Padding(value_text(info.result), (0, 0, 0, 2))]
+        parts += [Text("\nresult", style="bold"), indented(value_text(info.result))]
     if info.error:
-        parts += [Text("\nerror", style="bold"), Padding(Text(info.error, style="red"), (0, 0, 0, 2))]
+        parts += [Text("\nerror", style="bold"), indented(Text(info.error, style="red"))]
     parts += [
         Text(f"\nbytes  {info.records} records, {size(info.bytes)} at {info.where}", style="bold"),
-        Padding(objects_table(info), (0, 0, 0, 2)),
+        indented(objects_table(info)),
     ]
-    return Group(*parts)
+    return parts
 
 
 def steps_table(steps: Sequence[Mapping[str, Any]], marks: Marks) -> Table:
@@ -136,7 +135,7 @@ def steps_table(steps: Sequence[Mapping[str, Any]], marks: Marks) -> Table:
     table.add_column("effect", no_wrap=True)
     table.add_column("status", no_wrap=True)
     table.add_column("took", justify="right", no_wrap=True)
-    table.add_column("output", overflow="ellipsis", no_wrap=True)
+    table.add_column("output", overflow="ellipsis", no_wrap=True, max_width=_OUTPUT)
     for step in steps:
         table.add_row(
             str(step["id"]),
@@ -199,15 +198,20 @@ def report_object(report: Report) -> dict[str, Any]:
     }
 
 
-def question(run: str, waiting: Waiting, store: str | None, among: Sequence[Waiting]) -> Group:
+def question(run: str, waiting: Waiting, store: str | None, among: Sequence[Waiting]) -> list[RenderableType]:
     """What the agent asks, and the command that answers it."""
     only = len(among) == 1
-    return Group(
-        *([] if only else [Text(f"{waiting.suspension}:", style="bold yellow")]),
-        payload_text(waiting.payload),
-        Text("answer with", style="dim"),
-        Text("  " + answer_command(run, store, None if only else waiting.suspension), style="bold"),
-    )
+    return [
+        *([] if only else [Text(f"  {waiting.suspension}:", style="bold yellow")]),
+        indented(payload_text(waiting.payload)),
+        Text("  answer with", style="dim"),
+        Text("    " + answer_command(run, store, None if only else waiting.suspension), style="bold"),
+    ]
+
+
+def indented(what: RenderableType, by: int = 2) -> Padding:
+    """Set in from the left; long lines are wrapped there too."""
+    return Padding(what, (0, 0, 0, by))
 
 
 def answer_command(run: str, store: str | None, suspension: str | None) -> str:

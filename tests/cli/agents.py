@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,24 @@ async def waits(ledger: str, path: str) -> str:
 async def sleeps_long() -> str:
     await asyncio.sleep(86_400)
     return "slept"
+
+
+@snaprt.tool(effect="read")
+def noisy_tool() -> None:
+    print("from a tool")
+    subprocess.run(["echo", "from a subprocess"], check=True)
+
+
+async def noisy() -> str:
+    print("from the agent")
+    await noisy_tool()
+    return "quiet at last"
+
+
+async def spins() -> None:
+    print("spinning", flush=True)
+    while True:
+        pass
 
 
 async def cancels_itself() -> None:

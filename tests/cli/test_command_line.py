@@ -93,6 +93,16 @@ def test_json_lines_tell_the_steps_and_end_with_the_outcome(tmp_path: Path) -> N
     }
 
 
+def test_what_agents_and_tools_print_never_mixes_with_json(tmp_path: Path) -> None:
+    done = snaprt("run", f"{AGENTS}:noisy", "--json", cwd=tmp_path)
+    assert lines(done)[-1]["result"] == "quiet at last"
+    for said in ("from the agent", "from a tool", "from a subprocess"):
+        assert said in done.stderr
+    done = snaprt("run", f"{AGENTS}:noisy", cwd=tmp_path)
+    assert "from a subprocess" in done.stdout
+    assert done.stderr == ""
+
+
 def test_a_result_that_json_cannot_say_is_shown_by_its_repr(tmp_path: Path) -> None:
     done = snaprt("run", f"{AGENTS}:complex_number", cwd=tmp_path)
     assert done.stdout.splitlines()[-1] == "(3+4j)"
@@ -351,7 +361,8 @@ def test_a_run_whose_module_is_missing_says_which(tmp_path: Path) -> None:
 
 def test_a_reader_that_has_enough_ends_the_command_without_a_word(tmp_path: Path) -> None:
     snaprt("run", f"{AGENTS}:echo", cwd=tmp_path)
-    for words in (["ls"], ["ls", "--json"], ["--help"]):
+    echo = ["run", f"{AGENTS}:echo"]
+    for words in (["ls"], ["ls", "--json"], ["--help"], echo, [*echo, "--json", "--run-id", "unheard"]):
         read, write = os.pipe()
         os.close(read)
         done = subprocess.run(
@@ -364,6 +375,7 @@ def test_a_reader_that_has_enough_ends_the_command_without_a_word(tmp_path: Path
         )
         os.close(write)
         assert (done.returncode, done.stderr) == (141, ""), words
+    assert lines(snaprt("resume", "unheard", "--json", cwd=tmp_path))[-1]["status"] == "completed"
 
 
 def test_output_without_unicode_is_plain_and_never_fails(tmp_path: Path) -> None:

@@ -14,18 +14,17 @@ import pytest
 
 from tests.cli.processes import COMMAND, environment, lines, snaprt
 
-AGENT = "tests.cli.agents:waits"
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends POSIX signals to a child")
 
 
 class Started:
     """A run in a process of its own, whose tool ends when `gate` is made."""
 
-    def __init__(self, folder: Path, *words: str) -> None:
+    def __init__(self, folder: Path, *words: str, agent: str = "waits") -> None:
         self.ledger, self.gate = folder / "ledger", folder / "gate"
-        arguments = [f"ledger={self.ledger}", f"path={self.gate}", "--run-id", "w", *words]
+        arguments = [f"ledger={self.ledger}", f"path={self.gate}"] if agent == "waits" else []
         self.process = subprocess.Popen(
-            [*COMMAND, "run", AGENT, *arguments],
+            [*COMMAND, "run", f"tests.cli.agents:{agent}", *arguments, "--run-id", "w", *words],
             cwd=folder,
             env=environment(),
             stdout=subprocess.PIPE,
@@ -52,8 +51,8 @@ class Started:
 def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
     made: list[Started] = []
 
-    def go(*words: str) -> Started:
-        made.append(Started(tmp_path, *words))
+    def go(*words: str, **more: str) -> Started:
+        made.append(Started(tmp_path, *words, **more))
         return made[-1]
 
     yield go
@@ -111,3 +110,12 @@ def test_a_second_signal_leaves_at_once_and_the_run_goes_on_all_the_same(
     done = snaprt("resume", "w", "--json", cwd=tmp_path)
     assert lines(done)[-1]["result"] == "there<after>", done.stderr
     assert calls(started) == ["wait", "wait", "look after"]  # a read in doubt is called again
+
+
+def test_a_second_signal_ends_even_an_agent_that_never_gives_way(start: Callable[..., Started]) -> None:
+    started = start(agent="spins")
+    started.read_until(lambda line: "spinning" in line)
+    started.interrupt(signal.SIGINT)
+    started.interrupt(signal.SIGTERM)  # two of one kind could arrive as one
+    returned, _, err = started.end()
+    assert (returned, err) == (143, "")

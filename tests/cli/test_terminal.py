@@ -54,6 +54,7 @@ def test_the_plan_and_the_question_are_shown_in_colours(tmp_path: Path) -> None:
     code, text = on_terminal(*words, cwd=tmp_path)
     assert code == 0
     assert COLOUR.search(text)
+    assert text.rfind("\x1b[?25h") > text.rfind("\x1b[?25l") > 0, "the cursor is back"
     for said in (
         "started t",
         "✓ look",
@@ -86,11 +87,14 @@ def test_a_dumb_terminal_gets_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize("columns", [24, 200])
 def test_any_width_will_do(tmp_path: Path, columns: int) -> None:
     words = ["run", "tests.cli.agents:support", f"ledger={tmp_path / 'l'}", "--run-id", "t"]
-    assert on_terminal(*words, cwd=tmp_path, columns=columns)[0] == 0
-    for words in (["show", "t"], ["ls"]):
-        code, text = on_terminal(*words, cwd=tmp_path, columns=columns)
+    for command in (words, ["show", "t"]):
+        code, text = on_terminal(*command, cwd=tmp_path, columns=columns)
         assert code == 0
-        assert max(len(line) for line in plain(text).splitlines()) <= columns
+        assert "question: Refund A-17?" in " ".join(plain(text).split())
+        assert "snaprt resume t --answer '{\"approved\": true}'" in plain(text)
+    code, text = on_terminal("ls", cwd=tmp_path, columns=columns)
+    assert code == 0
+    assert max(len(line) for line in plain(text).splitlines()) <= columns
 
 
 def test_the_tour_asks_the_person_and_follows_the_answer(tmp_path: Path) -> None:

@@ -7,18 +7,20 @@ from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
+from rich.text import Text
 
 from snaprt.cli import views
 from snaprt.cli.changes import as_json, changes
+from snaprt.cli.output import put
 from snaprt.runtime import RunInfo, Waiting
 
 UNICODE = views.Marks("utf-8")
 
 
-def shown(what: RenderableType, width: int = 100) -> str:
+def shown(*parts: RenderableType, width: int = 100) -> str:
     out = Console(width=width, markup=False, highlight=False, color_system=None)
     with out.capture() as text:
-        out.print(what)
+        put(out, *parts)
     return text.get()
 
 
@@ -144,7 +146,7 @@ def test_any_payload_can_be_shown(payload: Any, text: str) -> None:
 
 def test_text_of_an_agent_is_never_read_as_markup() -> None:
     page = shown(
-        views.run_page(
+        *views.run_page(
             info(
                 current_step="[red]x[/red]",
                 rules={"prompt": "[bold]y"},
@@ -163,7 +165,7 @@ def test_text_of_an_agent_is_never_read_as_markup() -> None:
 
 def test_the_page_of_a_run_has_all_that_can_be_known() -> None:
     page = shown(
-        views.run_page(
+        *views.run_page(
             info(
                 current_step="ask",
                 plan=PLAN,
@@ -220,8 +222,19 @@ def test_the_list_of_runs_has_the_newest_first_and_says_what_each_waits_for() ->
 @pytest.mark.parametrize("width", [20, 40, 80, 300])
 def test_pages_fit_any_width(width: int) -> None:
     run = info(plan=PLAN, steps=STEPS, rules={"prompt": "word " * 60}, objects=[("file:///" + "x" * 200, 1)])
-    for what in (views.run_page(run, UNICODE, None, 1100.0), views.runs_table([run], UNICODE, 1100.0)):
-        assert max(len(line) for line in shown(what, width).splitlines()) <= width
+    parts = [*views.run_page(run, UNICODE, None, 1100.0), views.runs_table([run], UNICODE, 1100.0)]
+    for what in parts:
+        if not isinstance(what, Text):  # a text is wrapped by the terminal itself
+            assert max(len(line) for line in shown(what, width=width).splitlines()) <= width
+
+
+@pytest.mark.parametrize("width", [12, 30, 300])
+def test_no_word_of_a_question_is_lost_and_its_command_is_one_line(width: int) -> None:
+    words = [f"word{number}" for number in range(200)]
+    waiting = Waiting("ask-1", {"question": " ".join(words), "notes": "\n".join(words)})
+    lines = shown(*views.question("r-1", waiting, None, (waiting,)), width=width).splitlines()
+    assert [word for line in lines for word in line.split() if word in words] == [*words, *words]
+    assert lines[-1].strip() == "snaprt resume r-1 --answer '{\"approved\": true}'"
 
 
 @pytest.mark.parametrize("value", [{1, 2}, float("nan"), b"x", object, {"a": {1}}, {(1, 2): 3}])
