@@ -27,13 +27,15 @@ from snaprt.state import resources
 
 @dataclass(frozen=True)
 class Arrival:
-    """The outcome of a step, on its way into the log. Times are seconds since the epoch."""
+    """The outcome of a step, on its way into the log. Times are seconds since the epoch; `dump` is the
+    pair of value and error as it is recorded."""
 
     step: int
     value: Any
     error: BaseException | None
     started: float
     ended: float
+    dump: state.Dump
 
 
 async def carry_out(call: Call) -> Arrival:
@@ -48,8 +50,9 @@ async def carry_out(call: Call) -> Arrival:
         value = await _invoke(call.fn, resources.real(call.args), resources.real(kwargs))
     except Exception as raised:
         error = raised
-    value, error = _travelling(value, error)
-    return Arrival(call.step, value, error, started, time.time())
+    ended = time.time()
+    value, error, dump = _travelling(value, error)
+    return Arrival(call.step, value, error, started, ended, dump)
 
 
 def is_async(fn: Callable[..., Any]) -> bool:
@@ -65,19 +68,17 @@ async def _invoke(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     return await value if inspect.isawaitable(value) else value
 
 
-def _travelling(value: Any, error: BaseException | None) -> tuple[Any, BaseException | None]:
-    """The same outcome in a form that can be recorded; what can't is said in the agent, not dropped."""
-    if error is None:
-        try:
-            state.dump(value)
-        except NotSerialisable as refusal:
-            return None, refusal
-        return value, None
+def _dump(value: Any, error: BaseException | None) -> state.Dump:
+    return state.dump((value, error)).detached()  # the tool may keep and change what it returned
+
+
+def _travelling(value: Any, error: BaseException | None) -> tuple[Any, BaseException | None, state.Dump]:
+    """The outcome in a form that can be recorded; what can't is said in the agent, not dropped."""
     try:
-        state.dump(error)
-        return None, error
+        return value, error, _dump(value, error)
     except NotSerialisable as refusal:
-        return None, _without_handles(error, refusal)
+        error = refusal if error is None else _without_handles(error, refusal)
+        return None, error, _dump(None, error)
 
 
 def _without_handles(error: BaseException, refusal: NotSerialisable) -> BaseException:
@@ -91,12 +92,12 @@ def _without_handles(error: BaseException, refusal: NotSerialisable) -> BaseExce
             dropped.append(name)
     # Causes and contexts come from inside the client as a rule; their text stays in the traceback.
     error.__cause__ = error.__context__ = None
-    try:
-        state.dump(error)
-    except NotSerialisable:
-        return refusal
     if dropped:
         error.add_note(
             f"snaprt: {', '.join(dropped)} held a handle and could not be recorded with this exception"
         )
+    try:
+        state.dump(error)
+    except NotSerialisable:
+        return refusal
     return error

@@ -24,6 +24,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -185,22 +186,20 @@ class Driver:
     async def _record(self) -> None:
         """Write what arrived as one result, then hand it to the kernel."""
         arrived, self._arrived = self._arrived, []
-        refusal: NotSerialisable | None = None
         try:
             self._dump()
         except NotSerialisable as error:
-            # What the tools did is recorded all the same; the agent is told at these very awaits.
-            refusal = error
-            self._unwritten = None
-        values = [
-            (item.step, item.value, refusal or item.error, item.started, item.ended) for item in arrived
-        ]
-        for step, value, error, started, ended in values:
-            self.kernel.deliver(Result(step, value=value, error=error, started=started, ended=ended))
+            # That the tools were called is recorded all the same; the agent is told at these very awaits.
+            refused = state.dump((None, error))
+            arrived = [replace(item, value=None, error=error, dump=refused) for item in arrived]
+        for item in arrived:
+            self.kernel.deliver(
+                Result(item.step, item.value, item.error, started=item.started, ended=item.ended)
+            )
         await self._append(
             "result",
-            {"steps": [item.step for item in arrived], **({"refused": True} if refusal else {})},
-            values=values,
+            {"steps": [{"step": i.step, "started": i.started, "ended": i.ended} for i in arrived]},
+            values={f"value-{item.step}": item.dump for item in arrived},
         )
 
     async def _take_answers(self) -> bool:
@@ -214,7 +213,9 @@ class Driver:
                 return True
             value, by = state.load(data)
             self.kernel.deliver(Answer(suspension, value, by))
-            await self._append("wake", {"suspension": suspension, "by": by}, values=[(suspension, value, by)])
+            await self._append(
+                "wake", {"suspension": suspension, "by": by}, values={"answer": state.dump(value)}
+            )
             found = True
         return found
 
@@ -252,7 +253,7 @@ class Driver:
                 await self._append(
                     "finish",
                     {"result": preview(kernel.value)},
-                    values=("completed", kernel.value),
+                    values={"outcome": state.dump(("completed", kernel.value))},
                     status="completed",
                 )
             except NotSerialisable as refusal:
@@ -261,7 +262,12 @@ class Driver:
                 return Completed(run, kernel.value)
         if kernel.status == "cancelled":
             reason = str(error) if error is not None else ""
-            await self._append("finish", {"reason": reason}, values=("cancelled", reason), status="cancelled")
+            await self._append(
+                "finish",
+                {"reason": reason},
+                values={"outcome": state.dump(("cancelled", reason))},
+                status="cancelled",
+            )
             return Cancelled(run, reason)
         assert error is not None  # a failed kernel has its error
         text = "".join(traceback.format_exception(error))
@@ -274,7 +280,7 @@ class Driver:
         await self._append(
             "finish",
             {"error": headline, "traceback": text},
-            values=("failed", recorded, text),
+            values={"outcome": state.dump(("failed", recorded, text))},
             status="failed",
         )
         return Failed(run, error, text)
@@ -302,13 +308,18 @@ class Driver:
         return True
 
     async def _append(
-        self, kind: str, detail: Mapping[str, Any], *, values: Any = None, status: str = "running"
+        self,
+        kind: str,
+        detail: Mapping[str, Any],
+        *,
+        values: Mapping[str, state.Dump] | None = None,
+        status: str = "running",
     ) -> None:
         sections: dict[str, list[Any]] = {"summary": [view.encode(self.kernel.summary())]}
         if self._unwritten is not None:
             sections["state"] = self._unwritten.parts
-        if values is not None:
-            sections["values"] = state.dump(values).parts
+        for name, dump in (values or {}).items():
+            sections[name] = dump.parts
         detail = {"status": status, **self._about, **detail}
         await anyio.to_thread.run_sync(
             lambda: self.log.append(kind, detail=detail, sections=sections, epoch=self._epoch)

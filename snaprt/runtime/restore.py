@@ -90,24 +90,28 @@ def which_question(run_id: str, waiting: Any, asked: str | None = None) -> str:
 
 def feed(kernel: Kernel, record: Record) -> None:
     """Give a restored kernel what was recorded after its state."""
-    if "values" not in record.sections:
-        raise Damaged(
-            f"Record {record.header.number} of run {record.header.run} is a {record.header.kind} "
-            "without values."
-        )
-    values = state.load(record.sections["values"])
+    detail = record.header.detail
     if record.header.kind == "wake":
-        for suspension, value, by in values:
-            kernel.deliver(Answer(suspension, value, by))
+        kernel.deliver(Answer(detail["suspension"], _value(record, "answer"), detail["by"]))
         return
-    for step, value, error, started, ended in values:
-        kernel.deliver(Result(step, value=value, error=error, started=started, ended=ended))
+    for item in detail["steps"]:
+        value, error = _value(record, f"value-{item['step']}")
+        kernel.deliver(Result(item["step"], value, error, started=item["started"], ended=item["ended"]))
+
+
+def _value(record: Record, section: str) -> Any:
+    if section not in record.sections:
+        raise Damaged(
+            f"Record {record.header.number} of run {record.header.run} is a {record.header.kind} without "
+            f"its section {section!r}."
+        )
+    return state.load(record.sections[section])
 
 
 def ended(record: Record) -> Outcome:
     """How a finished run ended, from its last record."""
     run = record.header.run
-    status, *rest = state.load(record.sections["values"])
+    status, *rest = _value(record, "outcome")
     if status == "completed":
         return Completed(run, rest[0])
     if status == "cancelled":

@@ -155,7 +155,7 @@ class Runtime:
         }
         sections = {
             "summary": [view.encode(kernel.summary())],
-            "values": state.dump((agent, args, kwargs)).parts,
+            "agent": state.dump((agent, args, kwargs)).parts,
         }
         log: Log = await _in_thread(self._open.create, run_id)
         await _in_thread(log.append, "start", detail=detail, sections=sections)
@@ -189,7 +189,7 @@ class Runtime:
 
         newest: Record | None = await _in_thread(log.newest_state)
         if newest is None:
-            target, args, kwargs = state.load((await _in_thread(log.read, first.number)).sections["values"])
+            target, args, kwargs = state.load((await _in_thread(log.read, first.number)).sections["agent"])
             summary = await _in_thread(log.summary)
             kernel = Kernel(run_id, summary.get("rules") or {})
             since = first.number
@@ -273,7 +273,7 @@ class Runtime:
 
     async def verify(self, run_id: str) -> Report:
         """Prove every record and blob of the run, and say which don't hold."""
-        return await _in_thread((await _in_thread(self._open.log, run_id)).verify)
+        return await _in_thread(self._open.verify, run_id)
 
     # --- inside -------------------------------------------------------------------------------
 
