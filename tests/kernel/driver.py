@@ -86,10 +86,13 @@ class Driver:
         parts = [bytes(part) for part in kernel.save().parts]
         kernel.release()
         self.saves += 1
-        restored = Kernel.load(parts, clock=self.clock)
-        asks = [Ask(each.id, each.payload) for each in restored.open_suspensions().values()]
-        self.open = [*restored.pending_calls(), *asks]
-        return restored
+        return self.restored(parts)
+
+    def restored(self, parts: list[bytes]) -> Kernel:
+        kernel = Kernel.load(parts, clock=self.clock)
+        asks = [Ask(each.id, each.payload) for each in kernel.open_suspensions().values()]
+        self.open = [*kernel.pending_calls(), *asks]
+        return kernel
 
     def take(self, kernel: Kernel, commands: list[Any]) -> None:
         self.commands += commands

@@ -607,7 +607,8 @@ def main() -> None:
     parser.add_argument("--programs", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL + 1)  # programs leave exceptions unretrieved
+    for name in ("asyncio", "snaprt.kernel"):  # programs leave exceptions unretrieved, and machines are busy
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     saves = differences = 0
     for seed in range(arguments.seed, arguments.seed + arguments.programs):
         found, count = difference(seed)

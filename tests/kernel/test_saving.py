@@ -204,6 +204,20 @@ def test_a_task_made_by_asyncio_task_itself_is_refused_with_the_mend() -> None:
     kernel.release()
 
 
+def test_a_future_of_another_loop_in_a_local_is_refused() -> None:
+    other = asyncio.new_event_loop()
+    foreign = other.create_future()
+
+    async def agent(mine: list[Any]) -> None:
+        await fetch("x")
+
+    kernel = started(agent, [foreign])
+    with pytest.raises(NotSerialisable, match=r"'mine' → \[0\]: asyncio\.Future"):
+        kernel.save()
+    kernel.release()
+    other.close()
+
+
 def test_nothing_of_a_run_executes_when_it_is_released(
     caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
 ) -> None:
