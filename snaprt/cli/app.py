@@ -289,7 +289,7 @@ def list_runs(
         return
 
     async def work(runtime: Runtime) -> int:
-        runs = await runtime.list()
+        runs = await session.all_runs(runtime)
         if settings.as_json:
             for info in runs:
                 output.print_json(views.info_object(info))

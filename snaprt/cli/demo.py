@@ -44,7 +44,11 @@ def tour(settings: Settings, *, approve: bool) -> int:
     store = settings.url if folder is None else str(folder.resolve())
     run = f"demo-{secrets.token_hex(3)}"
     with tempfile.TemporaryDirectory(prefix="snaprt-demo-") as away:
-        _Tour(out, settings, store, run, Path(away)).go(approve)
+        guide = _Tour(out, settings, store, run, Path(away))
+        try:
+            guide.go(approve)
+        finally:
+            guide.end()
     return failures.COMPLETED
 
 
@@ -57,7 +61,7 @@ class _Tour:
         self._away = away
         self._ledger = away / "ledger"
         self._marks = views.Marks(out.encoding)
-        self._processes: list[int] = []
+        self._processes: list[subprocess.Popen[str]] = []
 
     def go(self, approve: bool) -> None:
         self._say("An agent handles a complaint: it asks three services, waits, asks a person, pays back.")
@@ -79,6 +83,13 @@ class _Tour:
         self._say(
             f"\nNext: snaprt show {' '.join([self._run, *where])}; snaprt run FILE.py:FUNCTION, of your own."
         )
+
+    def end(self) -> None:
+        """Leave no process behind, however the tour ended."""
+        for process in self._processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
 
     # --- the three processes ----------------------------------------------------------------------
 
@@ -150,7 +161,7 @@ class _Tour:
             stderr=(folder / "errors").open("w"),
             encoding="utf-8",
         )
-        self._processes.append(process.pid)
+        self._processes.append(process)
         return process
 
     def _events(self, process: subprocess.Popen[str]) -> Iterator[Mapping[str, Any]]:
@@ -168,13 +179,14 @@ class _Tour:
     # --- the proof --------------------------------------------------------------------------------
 
     def _prove(self) -> None:
+        pids = [process.pid for process in self._processes]
         calls = [json.loads(line) for line in self._ledger.read_text(encoding="utf-8").splitlines()]
         counts = Counter(call["tool"] for call in calls)
         table = Table(box=None, pad_edge=False, header_style="dim")
         for title in ("tool", "calls", "in process"):
             table.add_column(title)
         for call in calls:
-            place = self._processes.index(call["process"]) + 1
+            place = pids.index(call["process"]) + 1
             table.add_row(call["tool"], str(counts[call["tool"]]), f"{place} ({call['process']})")
         self._say("What the tools really did, by their own ledger:")
         put(self._out, views.indented(table, 3))

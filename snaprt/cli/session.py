@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -23,7 +23,7 @@ from typing import Any, Self
 from snaprt.cli import failures
 from snaprt.cli.screen import Screen, screen
 from snaprt.errors import MissingExtra, MissingKey, SnaprtError, StoreError, UnknownRun, UsageError
-from snaprt.runtime import Completed, Failed, Outcome, Run, Runtime, Suspended
+from snaprt.runtime import Completed, Failed, Outcome, Run, RunInfo, Runtime, Suspended
 from snaprt.store import names
 
 DEFAULT_STORE = "./.snaprt"
@@ -188,6 +188,20 @@ async def _watch(run: Run, view: Screen, signals: Signals) -> Outcome:
     finally:
         asked.cancel()
         ending.cancel()
+
+
+async def all_runs(runtime: Runtime) -> list[RunInfo]:
+    """Every run with its size, which a listing of the store may leave out."""
+    return list(await asyncio.gather(*(_with_size(runtime, info) for info in await runtime.list())))
+
+
+async def _with_size(runtime: Runtime, info: RunInfo) -> RunInfo:
+    if info.bytes or info.status == "damaged":
+        return info
+    try:
+        return replace(info, bytes=(await runtime.show(info.run)).bytes)
+    except SnaprtError:  # the page of that run says what is wrong with it
+        return info
 
 
 class Interrupted(Exception):

@@ -6,7 +6,8 @@ by reference, so whoever resumes the run needs the module too.
 A file is loaded as a script: its folder is on the path, and it isn't importable by any name. Its
 functions and classes therefore travel *by value*, and the run resumes where the file doesn't exist.
 The module is named after the file with its ending, `agent.py`: no import statement can
-collide with that, and it reads well wherever an agent's name is shown.
+collide with that, and it reads well wherever an agent's name is shown. Modules that the file imports
+travel by reference as ever.
 
 Whatever goes wrong is a `UsageError`: the target as typed, and what stands there instead.
 """

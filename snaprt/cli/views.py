@@ -82,7 +82,7 @@ def runs_table(runs: Sequence[RunInfo], marks: Marks, now: float) -> Table:
             Text(info.current_step or ""),
             Text(waits_for(info)),
             age(now - info.updated) if info.updated else "",
-            size(info.bytes),
+            size(info.bytes) if info.bytes else "",
         )
     return table
 

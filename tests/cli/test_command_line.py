@@ -212,7 +212,7 @@ def test_ls_and_show_say_where_a_run_stands_without_its_code(tmp_path: Path) -> 
     assert "support" in out[2]
     assert "suspended" in out[2]
     assert "ask-1" in out[2]
-    assert re.search(r"\d B$|KB$", out[2])
+    assert re.search(r"[1-9][\d.]* (B|KB)$", out[2])
     rows = lines(snaprt("ls", "--json", cwd=tmp_path, **hidden))
     assert [(row["run"], row["status"]) for row in rows] == [("second", "completed"), ("first", "suspended")]
     page = snaprt("show", "first", cwd=tmp_path).stdout
@@ -342,6 +342,23 @@ def test_changed_rules_are_refused_with_a_difference_until_one_is_chosen(tmp_pat
         words = ["resume", run, "--rules", choice, "--answer", "1", "--json"]
         done = snaprt(*words, cwd=tmp_path)
         assert lines(done)[-1]["result"] == {"model": model}, done.stderr
+
+
+def test_the_rules_of_a_file_are_compared_with_those_of_the_file_that_is_named(tmp_path: Path) -> None:
+    text = (
+        "import snaprt\n"
+        "@snaprt.agent(rules={'model': 'MODEL'})\n"
+        "async def ask():\n    await snaprt.suspend('?')\n    return snaprt.rules()\n"
+    )
+    (tmp_path / "old.py").write_text(text.replace("MODEL", "small-1"))
+    (tmp_path / "new.py").write_text(text.replace("MODEL", "large-2"))
+    assert snaprt("run", "old.py:ask", "--run-id", "r", cwd=tmp_path).returncode == 0
+    new = ["resume", "r", "--agent", "new.py:ask"]
+    done = snaprt(*new, cwd=tmp_path)
+    assert done.returncode == 3
+    assert "+large-2" in done.stderr
+    done = snaprt(*new, "--rules", "current", "--answer", "1", "--json", cwd=tmp_path)
+    assert lines(done)[-1]["result"] == {"model": "large-2"}, done.stderr
 
 
 def test_a_run_whose_module_is_missing_says_which(tmp_path: Path) -> None:
