@@ -74,6 +74,8 @@ def unknown_run(run: str, runs: Sequence[str], store: str) -> errors.UnknownRun:
     near += [other for other in runs if run and other.startswith(run) and other not in near][: 3 - len(near)]
     if near:
         hint = f"Did you mean {' or '.join(near)}?"
+    elif len(runs) == 1:
+        hint = f"The only one there is {runs[0]}."
     elif runs:
         hint = f"`snaprt ls` lists the {len(runs)} that are there."
     else:

@@ -71,7 +71,7 @@ def runs_table(runs: Sequence[RunInfo], marks: Marks, now: float) -> Table:
     table.add_column("agent", overflow="ellipsis")
     table.add_column("status", no_wrap=True)
     table.add_column("at", overflow="ellipsis")
-    table.add_column("waits for", overflow="ellipsis", no_wrap=True, max_width=_OUTPUT)
+    table.add_column("waits for", max_width=_OUTPUT)
     table.add_column("age", justify="right", no_wrap=True)
     table.add_column("size", justify="right", no_wrap=True)
     for info in sorted(runs, key=lambda info: info.updated, reverse=True):
@@ -80,7 +80,7 @@ def runs_table(runs: Sequence[RunInfo], marks: Marks, now: float) -> Table:
             Text(info.agent),
             Text.assemble(marks.of(info.status), " ", info.status),
             Text(info.current_step or ""),
-            Text(waits_for(info)),
+            _cut(waits_for(info)),
             age(now - info.updated) if info.updated else "",
             size(info.bytes) if info.bytes else "",
         )
@@ -131,11 +131,11 @@ def run_page(info: RunInfo, marks: Marks, store: str | None, now: float) -> list
 def steps_table(steps: Sequence[Mapping[str, Any]], marks: Marks) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("#", justify="right")
-    table.add_column("tool", overflow="fold")
+    table.add_column("tool", overflow="ellipsis", no_wrap=True)
     table.add_column("effect", no_wrap=True)
     table.add_column("status", no_wrap=True)
     table.add_column("took", justify="right", no_wrap=True)
-    table.add_column("output", overflow="ellipsis", no_wrap=True, max_width=_OUTPUT)
+    table.add_column("output", max_width=_OUTPUT)
     for step in steps:
         table.add_row(
             str(step["id"]),
@@ -143,7 +143,7 @@ def steps_table(steps: Sequence[Mapping[str, Any]], marks: Marks) -> Table:
             Text(str(step.get("effect") or "")),
             Text.assemble(marks.of(step["status"]), " ", step["status"]),
             _took(step),
-            Text(_one_line(step["error"] if step.get("error") is not None else step.get("output"))),
+            _cut(_one_line(step["error"] if step.get("error") is not None else step.get("output"))),
         )
     return table
 
@@ -314,6 +314,11 @@ def _status(info: RunInfo, marks: Marks) -> Text:
 def _took(step: Mapping[str, Any]) -> str:
     started, ended = step.get("started"), step.get("ended")
     return "" if started is None or ended is None else f"{max(ended - started, 0):.2f} s"
+
+
+def _cut(text: str) -> Text:
+    """A cell of one line that gives way first where a table is too wide."""
+    return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def _one_line(value: Any) -> str:
