@@ -12,7 +12,7 @@
 It knows frames below it, and nothing of runs, records or stores.
 """
 
-from snaprt.state import (
+from snaprt.state import (  # noqa: F401  # imported for what they register
     classes,
     code,
     contexts,

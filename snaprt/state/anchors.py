@@ -11,10 +11,11 @@ the user are looked through again at every dump for globals that were bound anew
 the standard library when the number of loaded modules changed. A hit is only used if the module still holds
 that very object under that name.
 
-**Anchored** objects hang deeper: frameworks keep closures and dynamically made classes in tools and registries
-of a global (`module:agent.tools['look'].function`). Finding them means walking everything that globals reach,
-so that index is built only after a dump failed for something that can't be pickled, and then covers functions,
-classes and instances whose own state refuses to travel; what it helped with is remembered for the next dump.
+**Anchored** objects hang deeper: frameworks keep closures and dynamically made classes in tools and
+registries of a global (`module:agent.tools['look'].function`). Finding them means walking everything that
+globals reach, so that index is built only after a dump failed for something that can't be pickled, and then
+covers functions, classes and instances whose own state refuses to travel; what it helped with is remembered
+for the next dump.
 
 This file must not know the pickler.
 """
@@ -291,7 +292,9 @@ def _branches(obj: Any, cls: type) -> Iterator[tuple[Step, Any]]:
     elif cls is MethodType:
         yield (".", "__func__"), obj.__func__
     elif isinstance(obj, type):
-        yield from (((".", k), v) for k, v in list(obj.__dict__.items()) if isinstance(v, (type, *CONTAINERS)))
+        yield from (
+            ((".", k), v) for k, v in list(obj.__dict__.items()) if isinstance(v, (type, *CONTAINERS))
+        )
     else:
         try:
             names = object.__getattribute__(obj, "__dict__")

@@ -18,9 +18,9 @@ class Carrier(Protocol):
     """What `register` takes.
 
     `name` is unique and stays the same, for it stands in saved states. `module` is the library's module that
-    holds the table; a carrier is asked only once that is loaded. `take(held)` gives the entries that belong to
-    objects for which `held(obj)` is true, as an object that can travel, or None if there are none; it may be
-    asked several times for one dump and has to give all of them each time. `put(entries)` puts them back.
+    holds the table; a carrier is asked only once that is loaded. `take(held)` gives the entries that belong
+    to objects for which `held(obj)` is true, as an object that can travel, or None if there are none; it may
+    be asked several times for one dump and has to give all of them each time. `put(entries)` puts them back.
     """
 
     name: str

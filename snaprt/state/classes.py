@@ -5,8 +5,8 @@ back to it: first a skeleton (name, bases, slots), then its attributes. There is
 holds between everything that came with it, and it never mixes with a class of the same name in this process.
 
 The skeleton is made by the builtin metaclass under the user's (`type`, `ABCMeta`), never by the user's own
-`__new__`, and without `__init_subclass__` of its bases and `__set_name__` of its attributes: all that ran when
-the class was written, and its results are among the attributes.
+`__new__`, and without `__init_subclass__` of its bases and `__set_name__` of its attributes: all that ran
+when the class was written, and its results are among the attributes.
 
 Enum members are part of their class: they exist with the skeleton, and a member elsewhere in the state is
 that member.
@@ -24,7 +24,6 @@ import types
 import typing
 from types import GetSetDescriptorType, MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any
-
 
 from snaprt.frames import awaitables
 from snaprt.state import anchors, iterators, modules
@@ -121,7 +120,7 @@ def _bases(cls: type) -> tuple[Any, ...]:
     return cls.__bases__
 
 
-def _state(cls: type) -> dict[str, Any]:
+def _state(cls: Any) -> dict[str, Any]:
     carried = {}
     for name, value in cls.__dict__.items():
         if name in _NOT_CARRIED:
@@ -143,7 +142,7 @@ def _state(cls: type) -> dict[str, Any]:
             for value, member in cls._value2member_map_.items()
             if by_name.get(member._name_) is member
         }
-        state["members"] = [(name, dict(vars(m))) for name, m in cls.__members__.items() if m.name == name]
+        state["members"] = [(name, dict(vars(m))) for name, m in cls._member_map_.items() if m._name_ == name]
     for carrying in _special:
         carrying(cls, state)
     return state
@@ -193,8 +192,10 @@ def make_class(
     quiet = any("__init_subclass__" in b.__dict__ for base in bases for b in base.__mro__ if b is not object)
     namespace = dict(own)
     qualname = namespace.pop("__qualname__")
-    cls: Any = _quietly(builder.__new__, meta, name, bases, namespace) if quiet else builder.__new__(
-        meta, name, bases, namespace
+    cls: Any = (
+        _quietly(builder.__new__, meta, name, bases, namespace)
+        if quiet
+        else builder.__new__(meta, name, bases, namespace)
     )
     type.__setattr__(cls, "__qualname__", qualname)
     if "__slots__" not in own:
@@ -307,10 +308,10 @@ def reduce_type_variable(var: Any, dumping: Dumping) -> Reduced:
     return type_variable, (type(var), var.__name__, constraints, options, module)
 
 
-def type_variable(kind: Any, name: str, constraints: tuple[Any, ...], options: dict[str, Any], module: Any) -> Any:
+def type_variable(
+    kind: Any, name: str, constraints: tuple[Any, ...], options: dict[str, Any], module: Any
+) -> Any:
     var = kind(name, *constraints, **options)
     if module is not None:
         var.__module__ = module
     return var
-
-

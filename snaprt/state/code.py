@@ -182,9 +182,7 @@ def _functions(roots: list[Any], namespace: dict[str, Any]) -> Iterator[Function
         elif isinstance(obj, type):
             if obj.__module__ == mine:
                 waiting += list(obj.__dict__.values())[::-1]
-        elif cls is MethodType:
-            waiting.append(obj.__func__)
-        elif cls is staticmethod or cls is classmethod:
+        elif cls is MethodType or cls is staticmethod or cls is classmethod:
             waiting.append(obj.__func__)
         elif cls is property:
             waiting += [obj.fget, obj.fset, obj.fdel]

@@ -6,8 +6,9 @@ exception is made by the `__new__` of its builtin base, without `__init__`, and 
 two exceptions may be each other's context. A class that says itself how it is pickled is made that way, and
 gets cause, context and notes on top.
 
-A traceback holds live frames of code that has returned; the exception's own travels as text. It is kept in the attribute
-`__snaprt_traceback__`, and what is raised on from there after a restore is added to it at the next save.
+A traceback holds live frames of code that has returned; the exception's own travels as text. It is kept in
+the attribute `__snaprt_traceback__`, and what is raised on from there after a restore is added to it at the
+next save.
 
 This file must not know how the state around an exception is written.
 """
@@ -143,7 +144,7 @@ def fill_extended(error: BaseException, state: tuple[Any, dict[str, Any]]) -> No
 
 def traceback_text(error: BaseException) -> str:
     """Where the exception was raised, as text: before its last restore, and since. "" if it wasn't."""
-    saved = error.__dict__.get(TRACEBACK, "")
+    saved: str = error.__dict__.get(TRACEBACK, "")
     live = error.__traceback__
     return saved + "".join(traceback.format_tb(live)) if live is not None else saved
 

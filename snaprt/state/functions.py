@@ -34,8 +34,8 @@ from typing import Any
 
 from snaprt import frames
 from snaprt.errors import CodeChanged
-from snaprt.state import code as codes
 from snaprt.state import anchors, modules
+from snaprt.state import code as codes
 from snaprt.state.reducers import Reduced, reducer
 from snaprt.state.sessions import Dumping, loading
 
@@ -268,7 +268,9 @@ def reduce_property(prop: property, dumping: Dumping) -> Reduced:
 @reducer(staticmethod)
 def reduce_wrapping_descriptor(method: Any, dumping: Dumping) -> Reduced:
     made = type(method)(method.__func__)
-    names = {k: v for k, v in vars(method).items() if made.__dict__.get(k, made) is not v and k != "__wrapped__"}
+    names = {
+        k: v for k, v in vars(method).items() if made.__dict__.get(k, made) is not v and k != "__wrapped__"
+    }
     if not names:
         return type(method), (method.__func__,)
     return type(method), (method.__func__,), names, None, None, set_attributes

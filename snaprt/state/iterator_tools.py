@@ -73,10 +73,11 @@ def fill_then(then: Then, state: tuple[list[Any], Any]) -> None:
 
 # --- up to 3.13 ------------------------------------------------------------------------------------
 
-_TELLING = (
-    "accumulate chain combinations combinations_with_replacement compress count cycle dropwhile filterfalse "
-    "islice permutations product repeat starmap takewhile zip_longest _tee _tee_dataobject"
-).split()
+_TELLING = [
+    *("accumulate", "chain", "combinations", "combinations_with_replacement", "compress", "count", "cycle"),
+    *("dropwhile", "filterfalse", "islice", "permutations", "product", "repeat", "starmap", "takewhile"),
+    *("zip_longest", "_tee", "_tee_dataobject"),
+]
 
 
 def reduce_telling(iterator: Any, dumping: Dumping) -> Reduced:
@@ -167,7 +168,8 @@ if sys.version_info >= (3, 12):
 
 # --- groupby, whose own way to be pickled forgets in which group it is ----------------------------------
 
-# A group's iterator is only alive as long as its `groupby` stands at that group; it is made by stepping into it.
+# A group's iterator is only alive as long as its `groupby` stands at that group;
+# it is made by stepping into it.
 
 
 _GROUP = type(next(itertools.groupby([0]))[1])
@@ -342,7 +344,10 @@ def reduce_zip_longest(iterator: Any, dumping: Dumping) -> Reduced:
     start = below + tuple.__basicsize__
     pointers = (ctypes.c_size_t * size).from_address(start)
     fill = _read(iterator, "nnnnO")[4]
-    return zip_longest, (tuple(held[p] if p else iter(()) for p in pointers), None if fill is _NOTHING else fill)
+    return zip_longest, (
+        tuple(held[p] if p else iter(()) for p in pointers),
+        None if fill is _NOTHING else fill,
+    )
 
 
 def zip_longest(iterators: tuple[Any, ...], fill: Any) -> Any:
@@ -356,7 +361,8 @@ _STEPS = 20_000_000
 def _stepping(make: Callable[..., Any], args: tuple[Any, ...], steps: int) -> Reduced:
     if steps > _STEPS:
         raise NotCapturable(
-            f"Can't put {make.__name__} back after {steps} items: this interpreter only steps there one by one."
+            f"Can't put {make.__name__} back after {steps} items: this interpreter only steps there "
+            "one by one."
         )
     return step_to, (make, args, steps)
 
@@ -457,12 +463,13 @@ def _register_for_3_14() -> None:
     reducer(itertools.permutations)(reduce_permutations)
     reducer(itertools.combinations)(reduce_combinations)
     reducer(itertools.combinations_with_replacement)(reduce_combinations)
-    reducer(itertools._tee)(reduce_tee)
-    reducer(itertools._tee_dataobject)(reduce_tee_list)
+    reducer(type(itertools.tee([], 1)[0]))(reduce_tee)
+    reducer(itertools._tee_dataobject)(  # type: ignore[attr-defined]  # what tees share has no public name
+        reduce_tee_list
+    )
     for kind in (itertools.filterfalse, itertools.starmap, itertools.compress):
         reducer(kind)(reduce_two)
 
 
 if sys.version_info >= (3, 14):
     _register_for_3_14()
-

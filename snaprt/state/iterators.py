@@ -1,13 +1,13 @@
 """Builtin iterators that pickle would turn into something else, and views.
 
-Most keep type and position by themselves. A dict's iterator becomes an iterator over a list of the rest, and no
-longer notices that its dict changed; here it is made anew over the dict, and moved to where it stood. One whose
-dict changed under it raises after the restore as it would have before.
+Most keep type and position by themselves. A dict's iterator becomes an iterator over a list of the rest, and
+no longer notices that its dict changed; here it is made anew over the dict, and moved to where it stood. One
+whose dict changed under it raises after the restore as it would have before.
 
 A set's iterator does become a list's: the restored set may lie in another order (strings hash differently in
-each process), and what has been visited can't be told from what hasn't. Elements and their order are right, and
-adding to the set meanwhile no longer raises. The same holds for `OrderedDict`, whose iterators don't say what
-they iterate over.
+each process), and what has been visited can't be told from what hasn't. Elements and their order are right,
+and adding to the set meanwhile no longer raises. The same holds for `OrderedDict`, whose iterators don't say
+what they iterate over.
 
 This file must not know itertools (`iterator_tools`).
 """
@@ -45,8 +45,8 @@ def reduce_dict_iterator(iterator: Any, dumping: Dumping) -> Reduced:
     except RuntimeError:  # the dict changed, which the iterator will say
         if iterator.__length_hint__():
             raise NotCapturable(
-                "Can't place an iterator over a dict in which keys were exchanged since it began: it doesn't say "
-                "which it has visited. Iterate over a copy of the dict."
+                "Can't place an iterator over a dict in which keys were exchanged since it began: it doesn't "
+                "say which it has visited. Iterate over a copy of the dict."
             ) from None
         return outdated, (kind,)
     return dict_iterator, (kind, over, len(over), len(over) - left)
@@ -59,7 +59,8 @@ for _type in KINDS:
 def dict_iterator(kind: str, over: dict[Any, Any], size: int, done: int) -> Iterator[Any]:
     if len(over) != size:
         raise NotRestorable(
-            "an iterator over a dict is held by that very dict, so it can't be placed before the dict is complete"
+            "an iterator over a dict is held by that very dict, so it can't be placed before the dict is "
+            "complete"
         )
     iterator = _START[kind](over)
     next(islice(iterator, done, done), None)
@@ -131,5 +132,5 @@ def ordered_items(over: OrderedDict[Any, Any]) -> Any:
 
 for _make in (keys, values, items):
     _view(_make, {})
-for _make in (ordered_keys, ordered_values, ordered_items):
-    _view(_make, OrderedDict())
+for _ordered in (ordered_keys, ordered_values, ordered_items):
+    _view(_ordered, OrderedDict())

@@ -21,7 +21,7 @@ import opcode
 import sys
 import sysconfig
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 from snaprt.errors import CodeChanged
 from snaprt.frames.codes import ByCode
@@ -39,12 +39,12 @@ def by_value(module: ModuleType) -> ModuleType:
     return module
 
 
-def importable(name: object) -> bool:
+def importable(name: object) -> TypeGuard[str]:
     """Whether `import name` in another process gives this process's module of that name."""
     module = sys.modules.get(name) if type(name) is str else None
     if module is None:
         return False
-    assert type(name) is str
+    assert type(name) is str  # for mypy, which doesn't follow the line above
     known = _importable.get(name)
     if known is None or known[0] is not module:
         _importable[name] = known = (module, _is_importable(name, module))
@@ -80,11 +80,14 @@ def owner(namespace: dict[str, Any]) -> str | None:
     name = namespace.get("__name__")
     if not importable(name):
         return None
-    return name if sys.modules[name].__dict__ is namespace else None  # type: ignore[index,return-value]
+    return name if sys.modules[name].__dict__ is namespace else None
 
 
 def home(code: CodeType) -> dict[str, Any] | None:
-    """The globals of the importable module from whose file the code comes (a finished frame has let go of its)."""
+    """The globals of the importable module from whose file the code comes.
+
+    (A finished frame has let go of its own.)
+    """
     name = _by_file(code.co_filename)
     return sys.modules[name].__dict__ if importable(name) else None
 
@@ -233,7 +236,7 @@ def module_of(namespace: dict[str, Any]) -> ModuleType:
 
 def reduce_module(module: ModuleType, dumping: Dumping) -> tuple[Any, ...]:
     name = module.__dict__.get("__name__")
-    if importable(name) and sys.modules[name] is module:  # type: ignore[index]
+    if importable(name) and sys.modules[name] is module:
         return import_module, (name,)
     for alias, other in list(sys.modules.items()):
         if other is module and importable(alias):

@@ -52,7 +52,8 @@ class Sink:
             self._flush()
             self._parts.append(data)
         else:
-            self._stream.append(data)
+            # The pure-Python pickler hands out views of a buffer that it then throws away.
+            self._stream.append(data if type(data) is bytes else bytes(data))
         self._last = data
 
     def finish(self) -> list[Part]:

@@ -2,14 +2,14 @@
 
 `dump` goes from fast to thorough:
 
-1. The C pickler, with `reducer_override` for everything that isn't an exact plain builtin.
-2. If that met something that can't travel: the same again, with *anchored* objects by reference (`anchors`).
-3. dill's pickler, which is pure Python and 10 to 20 times slower, with the same overrides: for graphs too deep
-   for the C stack, and types that only dill knows.
+1. The C pickler, with `reducer_override` for everything that isn't an exact plain builtin. 2. If that met
+something that can't travel: the same again, with *anchored* objects by reference (`anchors`). 3. dill's
+pickler, which is pure Python and 10 to 20 times slower, with the same overrides: for types that only
+   dill knows, and for graphs too deep for a C stack, which it writes flat (`flat`).
 4. Then it is refused, and a slow walk (`paths`) lists everything that can't travel, with the paths to it.
 
-**Frames last.** A frame's values aren't written where the frame is met but afterwards, from a queue, each as a
-pickle of its own in the same stream under the same memo. So a chain of 5,000 awaits needs no recursion.
+**Frames last.** A frame's values aren't written where the frame is met but afterwards, from a queue, each as
+a pickle of its own in the same stream under the same memo. So a chain of 5,000 awaits needs no recursion.
 
 **Containers by reference.** The C pickler shows exact dicts, lists and sets to nobody, and a `persistent_id`
 would be called for every number and string (it makes a dump 1.6 times as long). But it looks into its memo
@@ -25,21 +25,26 @@ What this file must not know: how any type is reduced (`reducers`), runs, stores
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import io
 import json
 import pickle
 import struct
 import sys
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from snaprt import frames
-from snaprt.errors import CodeChanged, Damaged, NotCapturable, NotRestorable, SnaprtError, UnsupportedInterpreter
-from snaprt.state import anchors, carriers, reducers, sessions, suspended, weak
+from snaprt.errors import (
+    CodeChanged,
+    Damaged,
+    NotCapturable,
+    NotRestorable,
+    SnaprtError,
+    UnsupportedInterpreter,
+)
+from snaprt.state import anchors, carriers, flat, reducers, sessions, suspended, weak
 from snaprt.state.handles import refuse
 from snaprt.state.parts import Part, Sink, Source
 from snaprt.state.sessions import Dumping, Loading
@@ -74,7 +79,7 @@ def _fixed(part: Part) -> bool:
     return isinstance(part, bytes) or (isinstance(part, memoryview) and isinstance(part.obj, bytes))
 
 
-class Refused(Exception):  # noqa: N818  # never leaves this floor
+class Refused(Exception):  # never leaves this floor
     """Something that can't travel was met; the slow walk will say where."""
 
 
@@ -105,7 +110,7 @@ class _Overrides:
             raise Refused(f"{type(obj).__qualname__}: {kind.name}")
         reduce = reducers.find(type(obj))
         if reduce is None:
-            return NotImplemented
+            return NotImplemented if dumping.flat is None else dumping.flat.empty(obj)
         return reduce(obj, dumping)
 
 
@@ -147,8 +152,7 @@ def dump(root: object, *, resolve: Mapping[str, object] | None = None) -> Dump:
                 break  # what packages hold on to is no reason to take a handle for theirs
     if not isinstance(failure, (Refused, NotCapturable)):
         try:
-            hanging = anchors.Hanging(library=True)
-            return _in_depth(lambda: _dump(root, resolve, _deep_pickler(), hanging))
+            return _dump(root, resolve, _thorough(), anchors.Hanging(library=True))
         except Exception as error:
             failure = error
     raise _refusal(root, resolve, failure) from failure
@@ -189,42 +193,64 @@ def _dump(
 
 
 def _write(out: Any, root: object, dumping: Dumping) -> None:
+    if dumping.flat is not None:
+        dumping.flat.direct([root])
     out.dump(root)
     _drain(out, dumping)
     sent: dict[int, set[int]] = {}
+    carried: dict[str, Any] = {}
     carrying = carriers.active()
-    while dumping.weak or carrying:
+    # What is written may hold more of what the tables are about, so they are asked until nothing is new.
+    fresh = bool(dumping.weak or carrying)
+    while fresh:
+        fresh = False
         held = _Held(out)
-        size = len(held.ids)
         for container in list(dumping.weak):
             seen = sent.setdefault(id(container), set())
-            fresh = [e for e in weak.entries(container, held) if _entry_key(e) not in seen]
-            if fresh:
-                seen.update(map(_entry_key, fresh))
-                out.dump((WEAK, container, fresh))
+            entries = [e for e in weak.entries(container, held) if _entry_key(e) not in seen]
+            if entries:
+                fresh = True
+                seen.update(map(_entry_key, entries))
+                dumping.keep(entries)
+                out.dump((WEAK, container, entries))
                 _drain(out, dumping)
         for carrier in carrying:
-            entries = carrier.take(held)
-            if entries is not None:
-                out.dump((CARRIED, carrier.name, entries))
+            taken = carrier.take(held)
+            if taken is not None and carried.get(carrier.name) != _outline(taken):
+                fresh = True
+                carried[carrier.name] = _outline(taken)
+                dumping.keep(taken)
+                out.dump((CARRIED, carrier.name, taken))
                 _drain(out, dumping)
-        # What was just written may hold more of what the tables are about.
-        if len(_Held(out).ids) == size:
-            break
     out.dump(None)
 
 
 def _drain(out: Any, dumping: Dumping) -> None:
-    while dumping.unfilled:
+    queue = dumping.flat
+    while dumping.unfilled or (queue is not None and queue.waiting):
+        if queue is not None:
+            taken = queue.take()
+            for _, values, _, _ in dumping.unfilled:
+                queue.direct(values)
+            out.dump((CONTENTS, tuple(taken)))
         batch, dumping.unfilled = dumping.unfilled, []
-        out.dump((FILL, batch))
+        out.dump((FILL, tuple(batch)))
+
+
+def _outline(entries: Any) -> Any:
+    """What tells whether a carrier took the same entries as before: who is in them, two containers deep."""
+    if type(entries) is dict:
+        entries = list(entries.items())
+    if type(entries) not in (list, tuple):
+        return type(entries)
+    return [tuple(map(id, e)) if type(e) in (list, tuple) else id(e) for e in entries]
 
 
 def _entry_key(entry: Any) -> int:
     return id(entry[0]) if type(entry) is tuple and len(entry) == 2 else id(entry)
 
 
-FILL, WEAK, CARRIED = 0, 1, 2  # what follows the root in the stream, until a None
+FILL, WEAK, CARRIED, CONTENTS = 0, 1, 2, 3  # what follows the root in the stream, until a None
 
 
 class _Held:
@@ -251,7 +277,9 @@ def _check_weak(
     held = _Held(out)
     for reference, target in dumped.weak_references:
         if not held(target):
-            raise Refused(f"{type(reference).__qualname__} to a {type(target).__qualname__} outside the state")
+            raise Refused(
+                f"{type(reference).__qualname__} to a {type(target).__qualname__} outside the state"
+            )
 
 
 # --- containers that are globals --------------------------------------------------------------------
@@ -282,12 +310,12 @@ class _Seeds:
         # it from changing with every import, and with it all references in the stream.
         memo.update((id(pad), (_FAR + _MOST, pad)) for pad in _pads(size - len(memo)))
         self._template = pickle.Pickler(io.BytesIO(), PROTOCOL)
-        self._template.memo = memo  # type: ignore[attr-defined]  # documented, and missing in typeshed
+        self._template.memo = memo
         self._memo = memo
         self._head: bytes | None = None
 
     def memo(self, *, plain: bool = False) -> Any:
-        return dict(self._memo) if plain else self._template.memo  # type: ignore[attr-defined]
+        return dict(self._memo) if plain else self._template.memo
 
     def head(self) -> bytes:
         if self._head is None:
@@ -339,8 +367,8 @@ _last_seeds: tuple[Any, _Seeds] | None = None
 
 def _seeds(resolve: Mapping[str, object] | None) -> _Seeds:
     global _last_seeds
-    for key in [k for k, (obj, module, name) in _hot.items() if not _is_global(obj, module, name)]:
-        del _hot[key]
+    for gone in [k for k, (obj, module, name) in _hot.items() if not _is_global(obj, module, name)]:
+        del _hot[gone]
     mine = [(n, v) for n, v in (resolve or {}).items() if type(v) in anchors.CONTAINERS]
     key = (anchors.index.version, tuple(_hot), len(_stale), tuple((n, id(v)) for n, v in mine))
     if _last_seeds is not None and _last_seeds[0] == key:
@@ -353,11 +381,7 @@ def _seeds(resolve: Mapping[str, object] | None) -> _Seeds:
             near.append(obj)
             places.append([module, name])
     taken.update(_hot)
-    far = [
-        entry[0]
-        for at, entry in anchors.index.containers.items()
-        if at not in taken and at not in _stale
-    ]
+    far = [entry[0] for at, entry in anchors.index.containers.items() if at not in taken and at not in _stale]
     seeds = _Seeds(near, far, places)
     _last_seeds = (key, seeds)
     return seeds
@@ -365,47 +389,30 @@ def _seeds(resolve: Mapping[str, object] | None) -> _Seeds:
 
 # --- the thorough way -------------------------------------------------------------------------------
 
-_STACK = 512 * 1024 * 1024  # address space, not memory: pages are taken as the recursion reaches them
-_DEPTH = 1_000_000
+# What a flat dump may still nest: tuples, and what a class's own `__reduce__` gives. Deeper than pickle's own
+# default allows, and far from the end of a C stack.
+_NESTING = 5_000
 
 
 @lru_cache(maxsize=1)
-def _deep_pickler() -> Any:
-    import dill
+def _thorough() -> Any:
+    import dill  # type: ignore[import-untyped]  # dill has no types
 
-    class _Deep(_Overrides, dill.Pickler):  # type: ignore[misc]  # dill has no types
+    class _Thorough(_Overrides, dill.Pickler):  # type: ignore[misc]  # dill has no types
         def __init__(self, sink: Sink, dumping: Dumping) -> None:
             super().__init__(sink, PROTOCOL)
             self.dumping = dumping
+            dumping.flat = flat.Flattening()
 
-    return _Deep
+        def dump(self, obj: Any) -> None:
+            limit = sys.getrecursionlimit()
+            sys.setrecursionlimit(max(limit, _NESTING))
+            try:
+                super().dump(obj)
+            finally:
+                sys.setrecursionlimit(limit)
 
-
-def _in_depth(work: Any) -> Any:
-    """Runs `work` where recursion may go deep: in a thread with a large stack, and without the usual limit."""
-    outcome: list[Any] = []
-    context = contextvars.copy_context()
-
-    def run() -> None:
-        try:
-            outcome.append((True, context.run(work)))
-        except BaseException as error:
-            outcome.append((False, error))
-
-    limit, size = sys.getrecursionlimit(), threading.stack_size(_STACK)
-    sys.setrecursionlimit(_DEPTH)
-    try:
-        thread = threading.Thread(target=run, name="snaprt deep dump", daemon=True)
-        thread.start()
-        threading.stack_size(size)
-        thread.join()
-    finally:
-        threading.stack_size(size)
-        sys.setrecursionlimit(limit)
-    done, value = outcome[0]
-    if not done:
-        raise value
-    return value
+    return _Thorough
 
 
 # --- load -----------------------------------------------------------------------------------------
@@ -453,7 +460,9 @@ def load(parts: Iterable[Part] | Part, *, resolve: Mapping[str, object] | None =
         if isinstance(error, SnaprtError) or not isinstance(error, Exception):
             raise
         if isinstance(error, (pickle.UnpicklingError, EOFError)):
-            raise Damaged(f"these bytes aren't a whole snaprt state ({error}); nothing of them was used") from error
+            raise Damaged(
+                f"these bytes aren't a whole snaprt state ({error}); nothing of them was used"
+            ) from error
         raise NotRestorable(
             f"an object of the state can't be rebuilt here: {type(error).__name__}: {error}"
         ) from error
@@ -484,19 +493,26 @@ def _read_head(source: Source) -> dict[str, Any]:
 
 def _read(source: Source, head: dict[str, Any], load: Loading) -> Any:
     unpickler = _Unpickler(source)
-    unpickler.held = [anchors.global_(module, name) if module else named(name) for module, name in head["held"]]
+    unpickler.held = [
+        anchors.global_(module, name) if module else named(name) for module, name in head["held"]
+    ]
     source.push(_prologue(len(unpickler.held), head["memo"]))
     unpickler.load()
     root = unpickler.load()
     carried: dict[str, Any] = {}
+    contents: list[tuple[Any, ...]] = []
     while (item := unpickler.load()) is not None:
         if item[0] == FILL:
             for obj, values, handled, finalizer in item[1]:
                 frames.fill(obj, values, handled, finalizer)
+        elif item[0] == CONTENTS:
+            contents += item[1]
         elif item[0] == WEAK:
             weak.fill(item[1], item[2])
         else:
             carried[item[1]] = item[2]
+    for content in contents:
+        flat.fill(content)
     for frame in load.frames:
         frames.prime(frame)
     for finish in load.finish:

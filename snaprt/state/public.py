@@ -1,7 +1,7 @@
 """`dumps`, `loads` and `release`: one suspended coroutine, as pickle would have it.
 
-The bytes carry their own digest, so that damaged or foreign ones are refused before anything is unpickled.
-It is no signature: like pickles, load only what you trust (a run's records are signed by the `records` floor).
+The bytes carry their own digest, so that damaged or foreign ones are refused before anything is unpickled. It
+is no signature: like pickles, load only what you trust (a run's records are signed by the `records` floor).
 """
 
 from __future__ import annotations

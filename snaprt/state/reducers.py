@@ -54,7 +54,8 @@ def by_name(name: str) -> Callable[[Reducer], Reducer]:
 
 
 def register(cls: type, reduce_fn: Callable[[Any], Reduced], *, subclasses: bool = False) -> None:
-    """Says how objects of a type travel. `reduce_fn(obj)` gives what `__reduce_ex__` would, or NotImplemented.
+    """Says how objects of a type travel. `reduce_fn(obj)` gives what `__reduce_ex__` would, or
+    NotImplemented.
 
     Anything that may lead back to the object belongs in the state (third item) with a setter (sixth), not in
     the arguments. A registered type isn't asked about in the register of handles.

@@ -44,6 +44,8 @@ class Dumping:
         self.unfilled: list[tuple[object, Any, Any, Any]] = []
         """Frames met so far whose values aren't written yet. Writing them one by one from here keeps a
         chain of thousands of awaits flat: no pickler ever stands in one frame's values inside another's."""
+        self.flat: Any = None
+        """The queue of a flat dump (`flat.Flattening`), or None: objects are written with their contents."""
         self.weak: list[Any] = []
         """Weak containers met so far, whose entries are written last."""
         self.weak_references: list[tuple[object, object]] = []

@@ -13,13 +13,21 @@ import asyncio
 import contextlib
 import gc
 from collections.abc import Iterable
-from types import AsyncGeneratorType, CodeType, CoroutineType, FunctionType, GeneratorType, ModuleType, TracebackType
+from types import (
+    AsyncGeneratorType,
+    CodeType,
+    CoroutineType,
+    FunctionType,
+    GeneratorType,
+    ModuleType,
+    TracebackType,
+)
 from typing import Any
 
 from snaprt import frames
 from snaprt.frames import awaitables
-from snaprt.state import code as codes
 from snaprt.state import anchors, modules
+from snaprt.state import code as codes
 from snaprt.state.functions import fill_namespace
 from snaprt.state.handles import refuse
 from snaprt.state.reducers import Reduced, reducer

@@ -1,8 +1,8 @@
 """Weak references and weak containers.
 
 A weak reference doesn't put its target into the state; it travels if something else in the state does, or if
-the target is a module's own (a class, a function, a global), and one whose target is dead stays dead. Anything
-else is refused: after the load nothing would hold the target, and the program would find it gone.
+the target is a module's own (a class, a function, a global), and one whose target is dead stays dead.
+Anything else is refused: after the load nothing would hold the target, and the program would find it gone.
 
 So that has to be found out: when a dump met weak references, it is made once more without them, into nothing,
 and the memo of that pass is the list of what the state holds by itself. Weak containers are simpler: their
@@ -40,7 +40,7 @@ def reduce_reference(reference: Any, dumping: Dumping) -> Reduced:
         return dead, ()
     callback = reference.__callback__
     names = getattr(reference, "__dict__", None)
-    args = (target,) if callback is None else (target, callback)
+    args: tuple[Any, ...] = (target,) if callback is None else (target, callback)
     if cls is weakref.KeyedRef:
         args = (target, callback, reference.key)
     if not names:
@@ -72,7 +72,7 @@ def reduce_container(container: Any, dumping: Dumping) -> Reduced:
 
 
 _INTERNAL = frozenset(
-    {"data", "_remove", "_pending_removals", "_iterating", "_dirty_len"}  # of the three classes, 3.11–3.14
+    {"data", "_remove", "_pending_removals", "_iterating", "_dirty_len"}  # of the three classes, 3.11 to 3.14
 )
 
 

@@ -85,7 +85,10 @@ def test_an_exceptions_own_way_to_be_pickled_is_kept_and_gets_its_context_on_top
 @pytest.mark.parametrize(
     ("error", "fields"),
     [
-        (FileNotFoundError(2, "gone", "a.txt", None, "b.txt"), ("errno", "strerror", "filename", "filename2")),
+        (
+            FileNotFoundError(2, "gone", "a.txt", None, "b.txt"),
+            ("errno", "strerror", "filename", "filename2"),
+        ),
         (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), ("encoding", "object", "start", "end", "reason")),
         (SyntaxError("no", ("f.py", 3, 5, "x = ", 3, 7)), ("msg", "filename", "lineno", "offset", "text")),
         (StopIteration(42), ("value",)),
@@ -148,7 +151,12 @@ def test_a_group_keeps_its_tree_and_shares_its_leaves():
 
 def test_a_group_with_a_constructor_of_its_own_travels():
     again = twin(Group([ValueError(1)], "x"))
-    assert (type(again), again.label, again.message, again.exceptions[0].args) == (Group, "x", "group x", (1,))
+    assert (type(again), again.label, again.message, again.exceptions[0].args) == (
+        Group,
+        "x",
+        "group x",
+        (1,),
+    )
 
 
 def test_the_traceback_travels_as_text_and_grows_when_raised_again():

@@ -34,10 +34,10 @@ def twin(obj):
 @pytest.mark.parametrize(
     "obj",
     [
-        len, sample.plain, sample.decorated, sample.Thing, sample.Thing.method, sample.Thing.fixed, sample.cached,
-        sample.kind_of, sample, list.append, object.__init__, int.__add__, sample.MISSING,
-        sample.Thing.__dict__["doubled"].fget, type(None), type(...), type(NotImplemented), types.FunctionType,
-        types.CoroutineType, ..., NotImplemented, str, typing.Any, sample.CURRENT, sample.TABLE, sample.ITEMS,
+        len, sample.plain, sample.decorated, sample.Thing, sample.Thing.method, sample.Thing.fixed,
+        sample.cached, sample.kind_of, sample, list.append, object.__init__, int.__add__, sample.MISSING,
+        sample.Thing.__dict__["doubled"].fget, type(None), type(...), type(NotImplemented),
+        types.FunctionType, types.CoroutineType, ..., NotImplemented, str, typing.Any, sample.CURRENT, sample.TABLE, sample.ITEMS,
         sample.NAMES, sample.BUFFER, sample.HOLDER, sample.Holder.variable, sample.HOLDER.variable,
         sample.__dict__, type(iter({})), int.real, types.SimpleNamespace, KeyError, collections.OrderedDict,
     ],
@@ -88,7 +88,12 @@ def test_what_was_set_on_a_nested_function_travels():
     again = twin(add)
     assert again() == 6
     assert again.__kwdefaults__ == {"k": 1}
-    assert (again.__name__, again.__qualname__, again.__doc__, again.__module__) == ("name", "qual.name", "doc", "mod")
+    assert (again.__name__, again.__qualname__, again.__doc__, again.__module__) == (
+        "name",
+        "qual.name",
+        "doc",
+        "mod",
+    )
     assert again.tags[0] is again
     assert again.__annotations__ == {"m": int}
     assert again.__globals__ is sample.__dict__
@@ -157,7 +162,7 @@ VALUES = [
     datetime.datetime(2026, 11, 29, tzinfo=datetime.UTC), datetime.timedelta(1), zoneinfo.ZoneInfo("UTC"),
     re.compile("a+", re.I), pathlib.Path("/x/y"), collections.deque([1], 3), collections.Counter("aab"),
     collections.OrderedDict(a=1), collections.defaultdict(list, a=[1]), collections.ChainMap({"a": 1}),
-    list[int], dict[str, list[int]], int | None, typing.Optional[int], typing.Callable[[int], str],  # noqa: UP006, UP007, UP035, UP045
+    list[int], dict[str, list[int]], int | None, typing.Optional[int], typing.Callable[[int], str],  # noqa: UP045
     typing.Literal["a"], types.SimpleNamespace(a=1), frozenset({1}), bytearray(b"x"),
 ]  # fmt: skip
 
@@ -179,7 +184,10 @@ def test_random_generators_and_decimal_contexts_go_on_as_they_would():
 
 def test_arrays_travel_and_stay_writable():
     numpy = pytest.importorskip("numpy")
-    for array in (numpy.arange(6).reshape(2, 3), numpy.asfortranarray(numpy.arange(20_000.0).reshape(100, 200))):
+    for array in (
+        numpy.arange(6).reshape(2, 3),
+        numpy.asfortranarray(numpy.arange(20_000.0).reshape(100, 200)),
+    ):
         again = twin(array)
         assert (again == array).all()
         assert again.flags.f_contiguous == array.flags.f_contiguous
@@ -250,7 +258,11 @@ def test_changed_code_is_refused_with_both_sides(tmp_path, monkeypatch):
     }
     for parts in dumped.values():
         state.release(state.load([*parts]))
-    after = BEFORE.replace("return a\n", "return a + 1\n").replace("n + m", "n - m").replace("await adder", "return 5")
+    after = (
+        BEFORE.replace("return a\n", "return a + 1\n")
+        .replace("n + m", "n - m")
+        .replace("await adder", "return 5")
+    )
     (tmp_path / "changing_module.py").write_text(after)
     importlib.invalidate_caches()
     importlib.reload(module)

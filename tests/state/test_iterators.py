@@ -80,7 +80,9 @@ ITERATORS = {
     "accumulate": lambda: it.accumulate([1, 2, 3, 4, 5, 6]),
     "accumulate with function": lambda: it.accumulate([1, 2, 3, 4, 5, 6], operator.mul),
     "accumulate from": lambda: it.accumulate([1, 2, 3, 4, 5, 6], initial=100),
-    "batched": lambda: it.batched(numbers(), 2) if sys.version_info >= (3, 12) else iter([(0, 1), (2, 3), (4, 5)]),
+    "batched": lambda: (
+        it.batched(numbers(), 2) if sys.version_info >= (3, 12) else iter([(0, 1), (2, 3), (4, 5)])
+    ),
     "chain": lambda: it.chain("ab", [1, 2], numbers()),
     "chain.from_iterable": lambda: it.chain.from_iterable(["ab", "cd", numbers()]),
     "combinations": lambda: it.combinations("abcde", 3),
