@@ -122,10 +122,9 @@ def _state(function: FunctionType, code: CodeType, unsent: dict[str, Any] | None
         state["__kwdefaults__"] = function.__kwdefaults__
     if function.__doc__ != _doc(code):
         state["__doc__"] = function.__doc__
-    if sys.version_info >= (3, 14):
-        # Annotations are a function there until somebody asks; asking could run the user's code.
-        if function.__annotate__ is not None:
-            state["__annotate__"] = function.__annotate__
+    if getattr(function, "__annotate__", None) is not None:
+        # From 3.14 on annotations are a function until somebody asks; asking could run the user's code.
+        state["__annotate__"] = function.__annotate__  # type: ignore[attr-defined]  # from 3.14 on
     elif function.__annotations__:
         state["__annotations__"] = function.__annotations__
     if getattr(function, "__type_params__", ()):

@@ -421,7 +421,7 @@ def reduce_permutations(iterator: Any, dumping: Dumping) -> Reduced:
 
 
 def reduce_tee(iterator: Any, dumping: Dumping) -> Reduced:
-    shared, done = _read(iterator, "On")
+    shared, done = _read(iterator, "Oi")
     return tee, (shared, done)
 
 
