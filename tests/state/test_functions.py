@@ -38,8 +38,9 @@ def twin(obj):
         sample.cached, sample.kind_of, sample, list.append, object.__init__, int.__add__, sample.MISSING,
         sample.Thing.__dict__["doubled"].fget, type(None), type(...), type(NotImplemented),
         types.FunctionType, types.CoroutineType, ..., NotImplemented, str, typing.Any, sample.CURRENT,
-        sample.TABLE, sample.ITEMS, sample.NAMES, sample.BUFFER, sample.HOLDER, sample.Holder.variable, sample.HOLDER.variable,
-        sample.__dict__, type(iter({})), int.real, types.SimpleNamespace, KeyError, collections.OrderedDict,
+        sample.TABLE, sample.ITEMS, sample.NAMES, sample.BUFFER, sample.HOLDER,
+        sample.Holder.variable, sample.HOLDER.variable, sample.__dict__, type(iter({})), int.real, types.SimpleNamespace, KeyError,
+        collections.OrderedDict,
     ],
     ids=lambda obj: str(obj)[:40],
 )  # fmt: skip
