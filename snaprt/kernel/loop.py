@@ -269,6 +269,7 @@ class AgentLoop(asyncio.AbstractEventLoop):
                 continue
             only_polled = only_polled and _is_poll(handle)
             self._run(handle)
+            del handle  # as in `_run`
         self._only_polled = only_polled
 
     def _run(self, handle: Handle) -> None:
@@ -278,6 +279,8 @@ class AgentLoop(asyncio.AbstractEventLoop):
         took = perf_counter() - began
         if took > self.slow_callback_duration:
             self._warn_of_slowness(callback, took)
+        # An exception that a task keeps holds the frames of its traceback, and those their callers: this one.
+        handle = callback = None  # type: ignore[assignment]  # forgotten, not used
 
     def _warn_of_slowness(self, callback: Any, took: float) -> None:
         owner = getattr(callback, "__self__", None)
@@ -394,8 +397,14 @@ class AgentLoop(asyncio.AbstractEventLoop):
         try:
             if self._exception_handler is None:
                 self.default_exception_handler(context)
-            else:
+                return
+            # A handler of the agent's own sees the context variables of what went wrong, as since 3.12.
+            wrong = context.get("task") or context.get("future") or context.get("handle")
+            its_context = getattr(wrong, "get_context", lambda: None)()
+            if its_context is None:
                 self._exception_handler(self, context)
+            else:
+                its_context.run(self._exception_handler, self, context)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException:

@@ -172,8 +172,8 @@ class AgentTask(_PyTask):
             self._drive(exc)
         finally:
             _tables._leave_task(self._loop, self)
-            # An exception's traceback holds this frame, and this frame would hold the exception.
-            exc = None
+            # The traceback of an exception that the task keeps holds these frames: no cycle through them.
+            self = exc = None  # type: ignore[assignment]  # forgotten, not used
 
     def _Task__wakeup(self, future: asyncio.Future[Any]) -> None:
         try:
@@ -182,6 +182,8 @@ class AgentTask(_PyTask):
             self._Task__step(error)
         else:
             self._Task__step()
+        finally:
+            self = future = None  # type: ignore[assignment]  # as in the step
 
     def _drive(self, exc: BaseException | None) -> None:
         """Run the coroutine to its next await, and see to it that it is woken from there."""
@@ -206,7 +208,7 @@ class AgentTask(_PyTask):
         else:
             self._park(awaited)
         finally:
-            exc = None
+            self = coro = exc = None  # type: ignore[assignment]  # as in the step
 
     def _park(self, awaited: Any) -> None:
         if awaited is None:  # a bare yield, as `asyncio.sleep(0)` does
