@@ -110,6 +110,10 @@ class OutsideAgent(SnaprtError):
     """An operation of agents (`suspend`, `plan`, …) was called where no agent runs."""
 
 
+class Rejected(SnaprtError):
+    """A person rejected a call that needs approval; the text is the reason."""
+
+
 # --- runtime --------------------------------------------------------------------------------------
 
 
@@ -119,6 +123,10 @@ class RulesChanged(SnaprtError):
 
 class InDoubt(SnaprtError):
     """A call that changes the world may or may not have happened."""
+
+
+class CallFailed(SnaprtError):
+    """A call that may or may not have happened was declared failed by a person."""
 
 
 class Stalled(SnaprtError):

@@ -38,6 +38,12 @@ class Call:
     """The idempotency key: made of run and step, never of arguments."""
     pass_key: bool = False
     """Whether `idempotency_key=key` is to be passed along."""
+    reconcile: Callable[..., Any] | None = field(default=None, repr=False)
+    """`reconcile(key, *args, **kwargs)`, asked where a write may have happened."""
+    retries: int = 0
+    """How many attempts may follow a failed one, inside this step."""
+    timeout: float | None = None
+    """Seconds that one attempt may take."""
     declared: Any = field(default=None, repr=False, compare=False)
     """What was declared about the function (`operations.Tool`). It is what travels: a restored run calls the
     function of this process, not a copy of the one that was there."""
@@ -59,6 +65,9 @@ def call_of(
         effect=declared.effect,
         key=key,
         pass_key=pass_key,
+        reconcile=declared.reconcile,
+        retries=declared.retries,
+        timeout=declared.timeout,
         declared=declared,
     )
 
@@ -95,6 +104,26 @@ class Close:
 Command = Call | CancelCall | Ask | Open | Close
 
 
+# --- what a reconcile hook says -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Done:
+    """The call happened and gave `value`."""
+
+    value: Any = None
+
+
+@dataclass(frozen=True)
+class NotDone:
+    """The call didn't happen: it can be made."""
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """The other side doesn't say; a person is asked."""
+
+
 # --- events: runtime → kernel ---------------------------------------------------------------------
 
 
@@ -107,6 +136,8 @@ class Result:
     error: BaseException | None = None
     started: float | None = None
     ended: float | None = None
+    attempts: tuple[Mapping[str, Any], ...] = ()
+    """The attempts that failed before the last, as JSON."""
 
 
 @dataclass(frozen=True)

@@ -156,14 +156,18 @@ class Kernel:
 
     # --- what the agent asks for (called by operations, on the agent loop) ------------------------
 
-    def issue(self, tool: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> CallFuture:
-        """A new step for a call of `tool`, and the future of its result."""
+    def issue(
+        self, tool: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], approval: str | None = None
+    ) -> CallFuture:
+        """A new step for a call of `tool`, and the future of its result. `approval`: how it was approved."""
         number = len(self.steps) + 1
         key = f"{self.run}/{number}"
         pass_key = tool.wants_key and KEY_PARAMETER not in kwargs
         call = call_of(number, tool, args, kwargs, key, pass_key)
         future = CallFuture(loop=self.loop, step=number)
-        self.steps[number] = Step(id=number, tool=tool.name, effect=tool.effect, key=key, call=call)
+        self.steps[number] = Step(
+            id=number, tool=tool.name, effect=tool.effect, key=key, call=call, approval=approval
+        )
         self._calls[number] = future
         self._commands.append(call)
         return future
@@ -274,6 +278,7 @@ class Kernel:
             error=None if error is None else _in_words(error),
             started=event.started,
             ended=event.ended,
+            attempts=tuple(event.attempts),
         )
         if error is None:
             future.set_result(event.value)

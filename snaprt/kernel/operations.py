@@ -17,6 +17,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from ..errors import OutsideAgent
 from ..state.modules import importable
+from .approvals import approved, needs_approval, request
 from .events import EFFECTS, KEY_PARAMETER, Effect
 from .loop import AgentLoop
 from .plan import Plan
@@ -52,14 +53,30 @@ class Tool:
     `tool` puts in the function's place (`__snaprt_tool__`).
     """
 
-    __slots__ = ("effect", "fn", "name", "wants_key")
+    __slots__ = ("approval", "effect", "fn", "name", "reconcile", "retries", "timeout", "wants_key")
 
-    def __init__(self, fn: Callable[..., Any], effect: Effect, name: str | None) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        effect: Effect,
+        name: str | None = None,
+        *,
+        reconcile: Callable[..., Any] | None = None,
+        approval: bool | Callable[..., bool] = False,
+        retries: int = 0,
+        timeout: float | None = None,
+    ) -> None:
         if effect not in EFFECTS:
             raise ValueError(f"a tool's effect is one of {', '.join(EFFECTS)}, not {effect!r}")
         if not callable(fn):
             raise TypeError(f"a tool has to be something that can be called, not {fn!r}")
+        if retries < 0 or (timeout is not None and timeout <= 0):
+            raise ValueError(f"retries can't be negative nor a timeout zero: {retries=} {timeout=}")
         self.fn = fn
+        self.reconcile = reconcile
+        self.approval = approval
+        self.retries = retries
+        self.timeout = timeout
         self.effect: Effect = effect
         self.name = name or _name_of(fn)
         self.wants_key = KEY_PARAMETER in _parameters(fn)
@@ -76,7 +93,14 @@ class Tool:
                     return tool_named, (module, qualname)
             except (AttributeError, TypeError):
                 pass  # declared where no name leads to it
-        return Tool, (self.fn, self.effect, self.name)
+        return _tool_again, (
+            (self.fn, self.effect, self.name),
+            {name: getattr(self, name) for name in ("reconcile", "approval", "retries", "timeout")},
+        )
+
+
+def _tool_again(args: tuple[Any, ...], options: dict[str, Any]) -> Tool:
+    return Tool(*args, **options)
 
 
 def tool_named(module: str, qualname: str) -> Tool:
@@ -109,25 +133,61 @@ def tool(fn: Callable[P, Awaitable[R]], /) -> Callable[P, Awaitable[R]]: ...
 @overload
 def tool(fn: Callable[P, R], /) -> Callable[P, Awaitable[R]]: ...
 @overload
-def tool(*, effect: Effect = ..., name: str | None = ...) -> Callable[[Callable[..., Any]], Any]: ...
+def tool(
+    *,
+    effect: Effect = ...,
+    name: str | None = ...,
+    reconcile: Callable[..., Any] | None = ...,
+    approval: bool | Callable[..., bool] = ...,
+    retries: int = ...,
+    timeout: float | None = ...,
+) -> Callable[[Callable[..., Any]], Any]: ...
 @overload
-def tool(fn: Callable[..., Any], /, *, effect: Effect = ..., name: str | None = ...) -> Any: ...
+def tool(
+    fn: Callable[..., Any],
+    /,
+    *,
+    effect: Effect = ...,
+    name: str | None = ...,
+    reconcile: Callable[..., Any] | None = ...,
+    approval: bool | Callable[..., bool] = ...,
+    retries: int = ...,
+    timeout: float | None = ...,
+) -> Any: ...
 
 
 def tool(
-    fn: Callable[..., Any] | None = None, /, *, effect: Effect = "write", name: str | None = None
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    effect: Effect = "write",
+    name: str | None = None,
+    reconcile: Callable[..., Any] | None = None,
+    approval: bool | Callable[..., bool] = False,
+    retries: int = 0,
+    timeout: float | None = None,
 ) -> Any:
     """Make a function, sync or async, a tool: an `async def` that agents can await.
 
     In an agent a call becomes a step: recorded, done outside the agent loop, its result or exception
-    delivered at the await. Anywhere else the function is simply called. `effect` says what a repeat would do
-    ("write", the default; "read"; "idempotent"). A parameter named `idempotency_key` is filled in from
-    run and step unless the caller gives it, and doesn't show in the signature. `name` is for people; it
-    defaults to the function's.
+    delivered at the await. Anywhere else the function is simply called. A parameter named `idempotency_key`
+    is filled in from run and step unless the caller gives it, and doesn't show in the signature.
+
+    - `effect`: what a repeat would do: "write" (the default), "read" or "idempotent".
+    - `name`: for people; defaults to the function's.
+    - `reconcile(key, *args, **kwargs)`: asked where a write may have happened (the process died between
+      calling and recording); returns `Done(value)`, `NotDone()` or `Unknown()`. Without it a person is asked.
+    - `approval`: whether a person has to approve the call, or a function of its arguments that says so.
+      The run suspends with exactly these arguments; a refusal raises `Rejected`.
+    - `retries`: attempts that may follow a failed one, with growing pauses, inside the one step.
+    - `timeout`: seconds for one attempt; then it raises TimeoutError.
     """
+    options: dict[str, Any] = {
+        "reconcile": reconcile, "approval": approval, "retries": retries, "timeout": timeout,
+    }  # fmt: skip
     if fn is None:
-        return lambda fn: tool(fn, effect=effect, name=name)
-    declared = Tool(fn, effect, name)
+        return lambda fn: tool(fn, effect=effect, name=name, **options)
+    declared = Tool(fn, effect, name, **options)
 
     @functools.wraps(fn)
     async def call(*args: Any, **kwargs: Any) -> Any:
@@ -152,9 +212,18 @@ def _hide_key(wrapper: Callable[..., Any], fn: Callable[..., Any]) -> None:
 def _perform(declared: Tool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Awaitable[Any]:
     kernel = current_kernel()
     if kernel is not None:
+        if needs_approval(declared.approval, args, kwargs):
+            return _when_approved(declared, args, kwargs)
         future: Awaitable[Any] = kernel.issue(declared, args, kwargs)
         return future
     return _simply_call(declared.fn, args, kwargs)
+
+
+async def _when_approved(declared: Tool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    question = request(declared.name, args, kwargs)
+    answer = await _kernel_for("approval").ask(question)
+    args, kwargs, how = approved(question, answer)
+    return await _kernel_for("approval").issue(declared, args, kwargs, how)
 
 
 async def _simply_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -190,7 +259,7 @@ step = _StepOperation()
 
 def _declared(fn: Callable[..., Any], effect: Effect) -> Tool:
     found = getattr(fn, "__snaprt_tool__", None)
-    return found if isinstance(found, Tool) else Tool(fn, effect, None)
+    return found if isinstance(found, Tool) else Tool(fn, effect)
 
 
 # --- the other operations -------------------------------------------------------------------------

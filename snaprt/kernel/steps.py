@@ -8,6 +8,7 @@ people want to see of it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -33,6 +34,10 @@ class Step:
     error: str | None = None
     started: float | None = None
     ended: float | None = None
+    attempts: tuple[Mapping[str, Any], ...] = ()
+    """The attempts that failed before the last, as JSON."""
+    approval: str | None = None
+    """None, or "as asked" or "edited": whether a person approved the arguments or gave others."""
 
     def shown(self) -> dict[str, Any]:
         """As JSON, for a summary."""
@@ -45,6 +50,8 @@ class Step:
             "error": self.error,
             "started": self.started,
             "ended": self.ended,
+            "attempts": list(self.attempts),
+            "approval": self.approval,
         }
 
 

@@ -32,6 +32,7 @@ RECORD = b"R"
 ANSWER = b"A"
 BLOB = b"B"
 PROBE = b"P"
+LEASE = b"L"
 
 
 def seal(keyring: Keyring, kind: bytes, header: Mapping[str, Any]) -> bytes:

@@ -1,8 +1,9 @@
 """Carry one tool call out on the host loop, and make its outcome fit to be recorded.
 
 Async tools are awaited where they are, on asyncio or trio; sync ones run in a worker thread, so that
-a blocking client never holds up the agent. This file must not know the log: it turns a `Call` into
-an `Arrival`, and the driver decides when that is written.
+a blocking client never holds up the agent. What a tool declares about retries and timeouts happens here,
+inside the step: the agent sees one call, `show` every attempt. This file must not know the log: it
+turns a `Call` into an `Arrival`, and the driver decides when that is written.
 
 An exception of a tool is a result like any other. Clients hang live things on theirs (a response, a
 socket); such attributes are taken off and named in a note, so that `except HTTPError` in the agent
@@ -13,22 +14,26 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import anyio
 import anyio.to_thread
+import tenacity
 
 from snaprt import state
 from snaprt.errors import NotSerialisable
 from snaprt.kernel import Call
 from snaprt.state import resources
 
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds between the attempts of one step
+
 
 @dataclass(frozen=True)
 class Arrival:
     """The outcome of a step, on its way into the log. Times are seconds since the epoch; `dump` is the
-    pair of value and error as it is recorded."""
+    pair of value and error as it is recorded; `attempts` has the ones that failed before the last."""
 
     step: int
     value: Any
@@ -36,23 +41,60 @@ class Arrival:
     started: float
     ended: float
     dump: state.Dump
+    attempts: tuple[Mapping[str, Any], ...] = ()
 
 
 async def carry_out(call: Call) -> Arrival:
     """Call the tool and return what came of it. Cancellation passes through."""
     started = time.time()
+    failed: list[Mapping[str, Any]] = []
     value: Any = None
     error: BaseException | None = None
+    kwargs = dict(call.kwargs)
+    if call.pass_key:
+        kwargs["idempotency_key"] = call.key
+    args, kwargs = resources.real(call.args), resources.real(kwargs)
+
+    def note(attempt: tenacity.RetryCallState) -> None:
+        raised = attempt.outcome.exception() if attempt.outcome is not None else None
+        words = f"{type(raised).__name__}: {raised}"
+        failed.append({"attempt": attempt.attempt_number, "ended": time.time(), "error": words})
+
+    tries = tenacity.AsyncRetrying(
+        retry=tenacity.retry_if_exception_type(Exception),
+        stop=tenacity.stop_after_attempt(call.retries + 1),
+        wait=tenacity.wait_random_exponential(_FIRST_PAUSE, _LONGEST_PAUSE),
+        sleep=anyio.sleep,
+        before_sleep=note,
+        reraise=True,
+    )
     try:
-        kwargs = dict(call.kwargs)
-        if call.pass_key:
-            kwargs["idempotency_key"] = call.key
-        value = await _invoke(call.fn, resources.real(call.args), resources.real(kwargs))
+        value = await tries(_within, call.timeout, call.fn, args, kwargs)
     except Exception as raised:
         error = raised
-    ended = time.time()
+    return arrival(call.step, value, error, started, time.time(), tuple(failed))
+
+
+async def _within(
+    seconds: float | None, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    if seconds is None:
+        return await invoke(fn, args, kwargs)
+    with anyio.fail_after(seconds):
+        return await invoke(fn, args, kwargs)
+
+
+def arrival(
+    step: int,
+    value: Any,
+    error: BaseException | None,
+    started: float,
+    ended: float,
+    attempts: tuple[Mapping[str, Any], ...] = (),
+) -> Arrival:
+    """An outcome in a form that can be recorded; what can't travel is said in the agent, not dropped."""
     value, error, dump = _travelling(value, error)
-    return Arrival(call.step, value, error, started, ended, dump)
+    return Arrival(step, value, error, started, ended, dump, attempts)
 
 
 def is_async(fn: Callable[..., Any]) -> bool:
@@ -60,10 +102,12 @@ def is_async(fn: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
 
 
-async def _invoke(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+async def invoke(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a function on the host, async or sync (in a worker thread), and give its value."""
     if is_async(fn):
         return await fn(*args, **kwargs)
-    value = await anyio.to_thread.run_sync(lambda: fn(*args, **kwargs))
+    # A thread can't be stopped; one that nobody waits for any more is left to end by itself.
+    value = await anyio.to_thread.run_sync(lambda: fn(*args, **kwargs), abandon_on_cancel=True)
     # A sync function may hand back an awaitable (a decorated coroutine function does).
     return await value if inspect.isawaitable(value) else value
 

@@ -14,6 +14,9 @@ The driver keeps the write protocol of DESIGN.md and nothing else. One turn of `
 Results that arrive while a record is being written share the next one. State is dumped between
 steps of the kernel only, so a record always holds a moment at which every frame stood still.
 
+Draining starts no new call, gives the running ones a grace, saves and leaves. A call that the grace cut off
+stays pending in the state; its effect decides at the resume, as after a crash.
+
 This file must not know people (command lines, formats of display) nor filesystems: `Log` is all it
 sees of a store. It runs on asyncio and trio through anyio; the log is synchronous and is called in
 worker threads.
@@ -23,7 +26,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -48,11 +51,11 @@ from snaprt.kernel import (
     Result,
 )
 from snaprt.kernel.preview import preview
-from snaprt.runtime import view
-from snaprt.runtime.calls import Arrival, carry_out
+from snaprt.runtime.calls import Arrival, arrival, carry_out
+from snaprt.runtime.doubts import Doubt, Retry, reconciled, verdict
 from snaprt.runtime.outcomes import Cancelled, Completed, Failed, Outcome, Suspended, Waiting
+from snaprt.runtime.recording import Recorder
 from snaprt.state import resources
-from snaprt.store import Log
 
 # A wall clock can be set while we wait for it; looking again this often (seconds) bounds the harm.
 _LOOK_AT_CLOCK = 5.0
@@ -62,19 +65,21 @@ class Driver:
     """One run in hand. `drive()` returns when it has ended or left the process."""
 
     def __init__(
-        self, log: Log, kernel: Kernel, *, epoch: int, about: Mapping[str, Any], distant: float
+        self, recorder: Recorder, *, owner: Mapping[str, Any], distant: float, lease: float, grace: float
     ) -> None:
-        self.log = log
-        self.kernel = kernel
-        self.draining = False
-        self._epoch = epoch
-        self._about = dict(about)
+        self.kernel: Kernel = recorder.kernel
+        self.log = recorder.log
+        self._recorder = recorder
+        self._owner = owner
         self._distant = distant
-        self._unwritten: state.Dump | None = None
+        self._lease = lease
+        self._grace = grace
+        self._stop_by: float | None = None
         self._arrived: list[Arrival] = []
         self._in_hand: dict[int, anyio.CancelScope] = {}
         self._opened: list[resources.StandIn] = []
         self._held_back: list[Call] = []
+        self._doubts: dict[str, Doubt] = {}
         self._poke = anyio.Event()
         self._tools: TaskGroup | None = None
 
@@ -84,26 +89,41 @@ class Driver:
         """Something changed that the driver should look at: an answer, a drain."""
         self._poke.set()
 
-    def drain(self) -> None:
-        """Start nothing more; when what runs has ended, save and leave."""
-        self.draining = True
+    @property
+    def draining(self) -> bool:
+        """Whether the run is to leave the process."""
+        return self._stop_by is not None
+
+    def drain(self, grace: float | None = None) -> None:
+        """Start nothing more; when what runs has ended, or after `grace` seconds, save and leave."""
+        self._stop_by = time.monotonic() + (self._grace if grace is None else grace)
         self.poke()
 
-    async def drive(self, *, again: Sequence[Call] = (), fresh: Sequence[Call] = ()) -> Outcome:
+    async def drive(
+        self,
+        *,
+        again: Sequence[Call] = (),
+        fresh: Sequence[Call] = (),
+        doubtful: Sequence[Call] = (),
+        asked: Mapping[int, str] | None = None,
+    ) -> Outcome:
         """Run until the end or a suspension.
 
-        `again` are calls of a restored state whose intent is on record or that need none; `fresh` are
-        calls that were issued but never announced. Raises the SnaprtError that stopped the runtime.
+        Of a restored state, `again` are calls that can simply be made again, `fresh` were issued but never
+        announced, `doubtful` may have happened; `asked` names the questions that are out about those.
+        Raises the SnaprtError that stopped the runtime.
         """
         outcome: Outcome | None = None
         stopped: SnaprtError | None = None
         try:
             async with anyio.create_task_group() as tools:
                 self._tools = tools
+                tools.start_soon(self._keep_lease)
                 try:
                     await self._reopen()
                     for call in again:
                         self._start(call)
+                    await self._face(doubtful, asked or {})
                     if fresh:
                         await self._announce(list(fresh), [])
                     outcome = await self._turns()
@@ -130,13 +150,15 @@ class Driver:
             if self._arrived:
                 await self._record()
                 continue
+            if self.draining and self._in_hand and time.monotonic() >= (self._stop_by or 0.0):
+                self._cut_off()
             if not self._in_hand and (self.draining or self._nothing_near()):
                 if not self.draining and await self._take_answers():
                     continue
                 if (suspended := await self._leave()) is not None:
                     return suspended
                 continue
-            if self.kernel.open_suspensions() and await self._take_answers():
+            if not self.draining and self._questions() and await self._take_answers():
                 continue
             await self._wait()
 
@@ -174,75 +196,95 @@ class Driver:
         if self.draining:
             self._held_back += calls
             return
-        effects = [call for call in calls if call.effect != "read"]
-        if effects:
-            await self._append(
-                "intent",
-                {"steps": [call.step for call in effects], "keys": [call.key for call in effects]},
-            )
+        await self._intend([call for call in calls if call.effect != "read"])
         for call in calls:
             self._start(call)
+
+    async def _intend(self, calls: Sequence[Call]) -> None:
+        """Say on record that these are about to be called."""
+        if calls:
+            await self._recorder.append(
+                "intent", {"steps": [call.step for call in calls], "keys": [call.key for call in calls]}
+            )
 
     async def _record(self) -> None:
         """Write what arrived as one result, then hand it to the kernel."""
         arrived, self._arrived = self._arrived, []
         try:
-            self._dump()
+            self._recorder.dump()
         except NotSerialisable as error:
             # That the tools were called is recorded all the same; the agent is told at these very awaits.
             refused = state.dump((None, error))
             arrived = [replace(item, value=None, error=error, dump=refused) for item in arrived]
         for item in arrived:
             self.kernel.deliver(
-                Result(item.step, item.value, item.error, started=item.started, ended=item.ended)
+                Result(
+                    item.step,
+                    item.value,
+                    item.error,
+                    started=item.started,
+                    ended=item.ended,
+                    attempts=item.attempts,
+                )
             )
-        await self._append(
+        await self._recorder.append(
             "result",
-            {"steps": [{"step": i.step, "started": i.started, "ended": i.ended} for i in arrived]},
+            {
+                "steps": [
+                    {
+                        "step": item.step,
+                        "ok": item.error is None,
+                        "started": item.started,
+                        "ended": item.ended,
+                        "attempts": list(item.attempts),
+                    }
+                    for item in arrived
+                ]
+            },
             values={f"value-{item.step}": item.dump for item in arrived},
         )
 
     async def _take_answers(self) -> bool:
         """Take in the answers that lie in the inbox. Says whether there were any."""
         found = False
-        for suspension in sorted(self.kernel.open_suspensions()):
+        for suspension in [*self._doubts, *self.kernel.open_suspensions()]:
             data = await anyio.to_thread.run_sync(self.log.get_answer, suspension)
             if data is None:
                 continue
-            if not self._dumped([], [suspension]):
-                return True
-            value, by = state.load(data)
-            self.kernel.deliver(Answer(suspension, value, by))
-            await self._append(
-                "wake", {"suspension": suspension, "by": by}, values={"answer": state.dump(value)}
-            )
             found = True
+            value, by = state.load(data)
+            if suspension in self._doubts:
+                await self._resolve(self._doubts[suspension], value)
+            elif self._dumped([], [suspension]):
+                self.kernel.deliver(Answer(suspension, value, by))
+                await self._recorder.append(
+                    "wake", {"suspension": suspension, "by": by}, values={"answer": state.dump(value)}
+                )
         return found
 
     async def _leave(self) -> Suspended | None:
         """Write `suspend` and go; None when the state was refused, which the agent has yet to hear."""
-        waiting = tuple(Waiting(item.id, item.payload) for item in self.kernel.open_suspensions().values())
+        waiting = self._questions()
         until = self.kernel.next_timer()
         if not self.draining and not waiting and until is None:
             raise Stalled(
                 f"Run {self.log.run} waits for something that can't come: no question is open, no timer runs "
-                "and no tool is in hand. Tasks: "
-                + "; ".join(self.kernel.where())
-                + ". The last record stays; mend the "
-                "agent so that something sets the future or event that it awaits."
+                f"and no tool is in hand. Tasks: {'; '.join(self.kernel.where())}. The last record stays; "
+                "mend the agent so that something sets the future or event that it awaits."
             )
-        if not self._dumped([], [item.suspension for item in waiting]):
+        if not self._dumped([], list(self.kernel.open_suspensions())):
             return None
-        if self._unwritten is not None or self._held_back:
-            await self._append(
-                "suspend",
-                {
-                    "waiting": [item.suspension for item in waiting],
-                    "until": until,
-                    "unstarted": [call.step for call in self._held_back],
-                },
-                status="suspended",
-            )
+        await self._recorder.append(
+            "suspend",
+            {
+                "waiting": [item.suspension for item in waiting],
+                "until": until,
+                "unstarted": [call.step for call in self._held_back],
+                "doubts": self._asked(),
+            },
+            status="suspended",
+            also_waiting=self._doubt_questions(),
+        )
         return Suspended(self.log.run, waiting, until)
 
     async def _finish(self) -> Outcome:
@@ -250,48 +292,31 @@ class Driver:
         error = kernel.error
         if kernel.status == "completed":
             try:
-                await self._append(
-                    "finish",
-                    {"result": preview(kernel.value)},
-                    values={"outcome": state.dump(("completed", kernel.value))},
-                    status="completed",
-                )
+                value = state.dump(("completed", kernel.value))
             except NotSerialisable as refusal:
                 error = refusal
             else:
+                await self._end("completed", value, {"result": preview(kernel.value)})
                 return Completed(run, kernel.value)
         if kernel.status == "cancelled":
             reason = str(error) if error is not None else ""
-            await self._append(
-                "finish",
-                {"reason": reason},
-                values={"outcome": state.dump(("cancelled", reason))},
-                status="cancelled",
-            )
+            await self._end("cancelled", state.dump(("cancelled", reason)), {"reason": reason})
             return Cancelled(run, reason)
         assert error is not None  # a failed kernel has its error
         text = "".join(traceback.format_exception(error))
         headline = "".join(traceback.format_exception_only(error)).strip()
-        recorded = error
         try:
-            state.dump(error)
+            outcome = state.dump(("failed", error, text))
         except NotSerialisable:
-            recorded = SnaprtError(headline)
-        await self._append(
-            "finish",
-            {"error": headline, "traceback": text},
-            values={"outcome": state.dump(("failed", recorded, text))},
-            status="failed",
-        )
+            outcome = state.dump(("failed", SnaprtError(headline), text))
+        await self._end("failed", outcome, {"error": headline, "traceback": text})
         return Failed(run, error, text)
 
-    # --- the state and the log ----------------------------------------------------------------
-
-    def _dump(self) -> None:
-        """Have the state of this moment in `_unwritten`, unless it is in the log already."""
-        if self.kernel.dirty:
-            self._unwritten = None
-            self._unwritten = self.kernel.save().detached()  # a tool may change a buffer before it is written
+    async def _end(self, status: str, outcome: state.Dump, detail: Mapping[str, Any]) -> None:
+        # The last whole state stays what it is: a failed run goes on from there when it is tried again.
+        await self._recorder.append(
+            "finish", detail, values={"outcome": outcome}, status=status, with_state=False
+        )
 
     def _dumped(self, steps: Sequence[int], suspensions: Sequence[str]) -> bool:
         """Dump; or have the refusal raised in the agent at these awaits, and say False.
@@ -299,7 +324,7 @@ class Driver:
         Where nobody is there to hear it (all sleep), it stops the runtime; the last record stays.
         """
         try:
-            self._dump()
+            self._recorder.dump()
         except NotSerialisable as refusal:
             if not steps and not suspensions:
                 raise
@@ -307,24 +332,46 @@ class Driver:
             return False
         return True
 
-    async def _append(
-        self,
-        kind: str,
-        detail: Mapping[str, Any],
-        *,
-        values: Mapping[str, state.Dump] | None = None,
-        status: str = "running",
-    ) -> None:
-        sections: dict[str, list[Any]] = {"summary": [view.encode(self.kernel.summary())]}
-        if self._unwritten is not None:
-            sections["state"] = self._unwritten.parts
-        for name, dump in (values or {}).items():
-            sections[name] = dump.parts
-        detail = {"status": status, **self._about, **detail}
-        await anyio.to_thread.run_sync(
-            lambda: self.log.append(kind, detail=detail, sections=sections, epoch=self._epoch)
-        )
-        self._unwritten = None
+    # --- doubts -------------------------------------------------------------------------------
+
+    async def _face(self, calls: Sequence[Call], asked: Mapping[int, str]) -> None:
+        """Settle calls that may have happened, or have the questions ready that a person is to answer."""
+        for call in calls:
+            name = asked.get(call.step)
+            if name is None:
+                found = await reconciled(call)
+                if not isinstance(found, str):
+                    await self._act_on(call, found)
+                    continue
+                self._ask(call, f"doubt-{call.step}-{self.log.newest}", found)
+            else:
+                self._ask(call, name, None)
+
+    def _ask(self, call: Call, name: str, note: str | None) -> None:
+        self._doubts[name] = Doubt(name, call, note)
+
+    async def _resolve(self, doubt: Doubt, answer: Any) -> None:
+        found = verdict(doubt, answer)
+        del self._doubts[doubt.suspension]
+        await self._act_on(doubt.call, found)
+
+    async def _act_on(self, call: Call, found: Any) -> None:
+        if isinstance(found, Retry):
+            await self._intend([call])  # a new doubt about it is a new question
+            self._start(call)
+        else:
+            now = time.time()
+            self._arrived.append(arrival(call.step, found.value, found.error, now, now))
+
+    def _asked(self) -> dict[str, str]:
+        return {str(doubt.call.step): name for name, doubt in self._doubts.items()}
+
+    def _doubt_questions(self) -> tuple[Waiting, ...]:
+        return tuple(Waiting(name, doubt.payload) for name, doubt in self._doubts.items())
+
+    def _questions(self) -> tuple[Waiting, ...]:
+        mine = (Waiting(each.id, each.payload) for each in self.kernel.open_suspensions().values())
+        return (*self._doubt_questions(), *mine)
 
     # --- tools and resources ------------------------------------------------------------------
 
@@ -336,8 +383,8 @@ class Driver:
     async def _carry_out(self, call: Call, scope: anyio.CancelScope) -> None:
         try:
             with scope:
-                arrival = await carry_out(call)
-                self._arrived.append(arrival)  # looked up now: the list was another one when the call began
+                came = await carry_out(call)
+                self._arrived.append(came)  # looked up now: the list was another one when the call began
         finally:
             self._in_hand.pop(call.step, None)
             self.poke()
@@ -345,10 +392,16 @@ class Driver:
     def _cancel(self, step: int) -> None:
         """The agent gave up waiting for this call."""
         self._held_back = [call for call in self._held_back if call.step != step]
-        self._arrived = [item for item in self._arrived if item.step != step]
+        self._doubts = {name: doubt for name, doubt in self._doubts.items() if doubt.call.step != step}
         scope = self._in_hand.get(step)
         if scope is not None:
             scope.cancel()
+
+    def _cut_off(self) -> None:
+        """The grace is over: calls that still run stay pending in the state."""
+        for scope in list(self._in_hand.values()):
+            scope.cancel()
+        self._in_hand.clear()
 
     async def _open(self, stand_in: resources.StandIn) -> BaseException | None:
         try:
@@ -368,13 +421,13 @@ class Driver:
 
     async def _reopen(self) -> None:
         """Open again what the restored agent holds, before any of it runs."""
-        for stand_in in self.kernel.open_resources():
+        stand_ins: Iterable[resources.StandIn] = self.kernel.open_resources()
+        for stand_in in stand_ins:
             error = await self._open(stand_in)
             if error is not None:
                 raise ResourceUnavailable(
-                    f"Run {self.log.run} holds the resource {stand_in!r}, and it can't be opened here: "
-                    f"{error!r}. "
-                    "The run stays as it was; mend that and resume again."
+                    f"Run {self.log.run} holds the resource {resources.describe(stand_in)}, and it can't be "
+                    f"opened here: {error!r}. The run stays as it was; mend that and resume again."
                 ) from error
 
     async def _close_all(self) -> None:
@@ -388,7 +441,21 @@ class Driver:
         return due is None or due > time.time() + self._distant
 
     async def _wait(self) -> None:
+        waits = []
         due = self.kernel.next_timer()
-        wait = _LOOK_AT_CLOCK if due is None else min(max(due - time.time(), 0.0), _LOOK_AT_CLOCK)
-        with anyio.move_on_after(wait if due is not None else None):
+        if due is not None:
+            waits.append(min(max(due - time.time(), 0.0), _LOOK_AT_CLOCK))
+        if self._stop_by is not None:
+            waits.append(max(self._stop_by - time.monotonic(), 0.0))
+        with anyio.move_on_after(min(waits, default=None)):
             await self._poke.wait()
+
+    async def _keep_lease(self) -> None:
+        """Say every now and then that this process is alive; nothing depends on it but others' patience."""
+        while True:
+            await anyio.sleep(self._lease / 3)
+            until = time.time() + self._lease
+            await anyio.to_thread.run_sync(
+                self.log.put_lease,
+                {"owner": dict(self._owner), "epoch": self._recorder.epoch, "until": until},
+            )

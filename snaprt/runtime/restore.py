@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from snaprt import frames, state
 from snaprt.errors import CodeChanged, Damaged, RulesChanged
 from snaprt.kernel import Answer, Call, Kernel, Result
-from snaprt.records import Record
+from snaprt.records import Header, Record
 from snaprt.runtime.agents import Agent, rules_of
 from snaprt.runtime.outcomes import Cancelled, Completed, Failed, Outcome
+from snaprt.store import Log
 
 Rules = Mapping[str, Any]
 
@@ -68,35 +70,92 @@ def _interpreter(facts: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in facts.items())
 
 
-def in_doubt_text(run_id: str, calls: list[Call]) -> str:
-    """What a person needs to decide about calls that may have happened."""
-    names = "; ".join(f"step {call.step}: {call.tool} with key {call.key}" for call in calls)
-    return (
-        f"Run {run_id} stopped between announcing a call and recording its result, so it may or may not have "
-        f"happened: {names}. Look at the other side by that key. To call again, resume with in_doubt='retry' "
-        "(--in-doubt retry)."
-    )
+@dataclass(frozen=True)
+class Restored:
+    """A kernel as its log says it stands, and what is to become of the calls that have no result.
+
+    `again`: call them again (they change nothing, can be repeated, or failed and are tried anew). `fresh`:
+    were never announced. `doubtful`: may have happened; `asked` has the questions about them that are out.
+    """
+
+    kernel: Kernel
+    again: list[Call]
+    fresh: list[Call]
+    doubtful: list[Call]
+    asked: dict[int, str]
 
 
-def which_question(run_id: str, waiting: Any, asked: str | None = None) -> str:
-    """Say which questions are open where an answer didn't name exactly one of them."""
-    names = ", ".join(item["suspension"] for item in waiting)
-    if not names:
-        return f"Run {run_id} waits for no answer. Look with `snaprt show {run_id}`."
-    if asked is None:
-        return f"Run {run_id} has several questions open: {names}. Say which with suspension= (--suspension)."
-    return f"Run {run_id} has no open question {asked!r}. Open: {names}."
+def restore(log: Log, retry: bool = False) -> Restored:
+    """The newest whole state with everything fed that was recorded after it.
+
+    Errors recorded before a `retry` (this one, or one that the log tells of) are void: those steps are called
+    again. Raises CodeChanged, Damaged, WrongKey.
+    """
+    newest = log.newest_state()
+    since = newest.header.number if newest is not None else 1
+    headers = log.headers(since)
+    last = headers[-1]
+    if newest is not None:
+        kernel = Kernel.load(newest.sections["state"])
+    else:
+        agent, args, kwargs = _value(log.read(1), "agent")
+        kernel = Kernel(log.run, log.summary().get("rules") or {})
+        kernel.start(agent, args, kwargs)
+    retries = [header.number for header in headers if header.detail.get("retry")]
+    void = last.number + 1 if retry else max(retries, default=0)
+    failed: set[int] = set()
+    for header in headers:
+        if header.kind in ("result", "wake"):
+            failed |= feed(kernel, log.read(header.number), void=header.number < void)
+    for header in headers:
+        if "rules" in header.detail and header.number > since:
+            kernel.rules = dict(header.detail["rules"])
+    unstarted = set(last.detail.get("unstarted", ()))
+    asked = {int(step): name for step, name in last.detail.get("doubts", {}).items()}
+    pending = kernel.pending_calls()
+    fresh = [call for call in pending if call.step in unstarted]
+    known = [call for call in pending if call.step not in unstarted]
+    doubtful = [call for call in known if call.effect == "write" and call.step not in failed]
+    again = [call for call in known if call.effect != "write" or call.step in failed]
+    return Restored(kernel, again, fresh, doubtful, {s: n for s, n in asked.items() if s in _steps(doubtful)})
 
 
-def feed(kernel: Kernel, record: Record) -> None:
-    """Give a restored kernel what was recorded after its state."""
+def _steps(calls: list[Call]) -> set[int]:
+    return {call.step for call in calls}
+
+
+def newest_claim(log: Log) -> Header:
+    """The header by which the run's owner took it. Looks back from the newest record."""
+    number: int = log.newest
+    while (header := log.header(number)).kind not in ("start", "claim"):
+        number -= 1
+    return header
+
+
+def feed(kernel: Kernel, record: Record, *, void: bool = False) -> set[int]:
+    """Give a restored kernel what was recorded after its state. Errors that are void are left out; gives
+    their steps."""
     detail = record.header.detail
     if record.header.kind == "wake":
         kernel.deliver(Answer(detail["suspension"], _value(record, "answer"), detail["by"]))
-        return
+        return set()
+    failed = set()
     for item in detail["steps"]:
+        if void and not item["ok"]:
+            failed.add(item["step"])
+            continue
         value, error = _value(record, f"value-{item['step']}")
-        kernel.deliver(Result(item["step"], value, error, started=item["started"], ended=item["ended"]))
+        kernel.deliver(
+            Result(
+                item["step"],
+                value,
+                error,
+                started=item["started"],
+                ended=item["ended"],
+                attempts=tuple(item["attempts"]),
+            )
+        )
+    return failed
 
 
 def _value(record: Record, section: str) -> Any:

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import secrets
-import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
@@ -24,13 +22,15 @@ import anyio
 import anyio.to_thread
 
 from snaprt import frames, state
-from snaprt.errors import Fenced, InDoubt, RunBusy, UnknownSuspension, UsageError
-from snaprt.kernel import Call, Kernel
-from snaprt.records import Keyring, Record
-from snaprt.runtime import restore, view
+from snaprt.errors import Fenced, RunBusy, UsageError
+from snaprt.kernel import Kernel
+from snaprt.records import Header, Keyring
+from snaprt.runtime import answers, owning, restore, view
 from snaprt.runtime.agents import Agent, check_agent, name_of, rules_of, target_of, today
+from snaprt.runtime.doubts import Doubt
 from snaprt.runtime.drive import Driver
 from snaprt.runtime.outcomes import Outcome, RunInfo, Suspended, Waiting
+from snaprt.runtime.recording import Recorder
 from snaprt.store import Log, Store
 from snaprt.store.check import Report
 
@@ -63,10 +63,10 @@ class Run:
         """The five fields as they are now, without touching the store: for showing to a person."""
         return {} if self._driver is None else self._driver.kernel.summary()
 
-    def drain(self) -> None:
-        """Start no new call; save and leave when the running ones have ended."""
+    def drain(self, grace: float | None = None) -> None:
+        """Start no new call; save and leave when the running ones have ended, or after `grace` seconds."""
         if self._driver is not None:
-            self._driver.drain()
+            self._driver.drain(grace)
 
     def _end(self, outcome: Outcome | None, error: BaseException | None) -> None:
         self._outcome, self._error = outcome, error
@@ -76,9 +76,13 @@ class Run:
 class Runtime:
     """Runs agents with their state at `url` (any fsspec URL, or a folder).
 
-    `distant` (seconds): a run in which everything waits for a person, or for a time further away than
-    this, leaves the process. Use as `async with Runtime(url) as rt:`; leaving the block drains: nothing
-    new is started, what runs is waited for, and each run is saved and suspended.
+    Use as `async with Runtime(url) as rt:`; leaving the block drains. All times are seconds:
+
+    - `distant`: a run in which everything waits for a person, or for a time further away, leaves the process.
+    - `lease`: for how long others take this process to be alive after its last sign. Shorter finds out sooner
+      that a machine died; nothing but that depends on it.
+    - `patience`: how long a store that fails is tried again before the run stops, resumable.
+    - `grace`: how long running calls may take to end when the runtime drains.
     """
 
     def __init__(
@@ -89,12 +93,18 @@ class Runtime:
         fencing: Literal["on", "off"] = "on",
         storage_options: Mapping[str, Any] | None = None,
         distant: float = 30.0,
+        lease: float = 30.0,
+        patience: float = 60.0,
+        grace: float = 10.0,
     ) -> None:
         self.url = url
         self._keyring = keyring
         self._fencing = fencing
         self._storage_options = dict(storage_options or {})
         self._distant = distant
+        self._lease = lease
+        self._patience = patience
+        self._grace = grace
         self._store: Store | None = None
         self._drivers: dict[str, Driver] = {}
         self._runs: dict[str, Run] = {}
@@ -123,10 +133,11 @@ class Runtime:
             kind = error = where = None
         return await self._stack.__aexit__(kind, error, where)
 
-    def drain(self) -> None:
-        """Let every run in hand be saved and leave, when its running calls have ended."""
+    def drain(self, grace: float | None = None) -> None:
+        """Start no new call in any run in hand; when the running ones have ended, or after the grace
+        (seconds), save each run and let it leave."""
         for driver in self._drivers.values():
-            driver.drain()
+            driver.drain(grace)
 
     # --- runs ---------------------------------------------------------------------------------
 
@@ -145,22 +156,19 @@ class Runtime:
                 f"Its signature is {name_of(agent)}{inspect.signature(agent)}."
             ) from None
         run_id = run_id or f"{name_of(agent).replace('_', '-')}-{secrets.token_hex(4)}"
-        rules = rules_of(agent)
-        kernel = Kernel(run_id, rules)
-        about = {"agent": name_of(agent), "started": time.time()}
-        detail = {
-            **about,
-            "status": "running",
-            "target": target_of(agent),
-        }
-        sections = {
-            "summary": [view.encode(kernel.summary())],
-            "agent": state.dump((agent, args, kwargs)).parts,
-        }
-        log: Log = await _in_thread(self._open.create, run_id)
-        await _in_thread(log.append, "start", detail=detail, sections=sections)
+        kernel = Kernel(run_id, rules_of(agent))
+        about = {"agent": name_of(agent), "target": target_of(agent), "started": time.time()}
+        first = {"summary": [view.encode(kernel.summary())], "agent": state.dump((agent, args, kwargs)).parts}
+        owner = owning.take()
+        try:
+            log: Log = await _in_thread(self._open.create, run_id)
+            detail = {"status": "running", **about, "owner": owner, "lease": self._lease}
+            await _in_thread(log.append, "start", detail=detail, sections=first)
+        except BaseException:
+            owning.let_go(owner)
+            raise
         kernel.start(agent, args, kwargs)
-        return self._drive(log, kernel, epoch=0, about=about)
+        return self._drive(log, kernel, owner, epoch=0, about=about)
 
     async def resume(
         self,
@@ -168,72 +176,64 @@ class Runtime:
         *,
         agent: Agent | None = None,
         rules: Literal["recorded", "current"] | None = None,
-        in_doubt: Literal["retry"] | None = None,
+        steal: bool = False,
+        retry: bool = False,
     ) -> Run:
         """Take a run over and go on exactly where its log says it stood.
 
         `agent` is today's function where it can't be imported by name (a script); it is asked for its
-        rules only. Nothing is written where there is nothing to do: a run that still waits is given
-        back as Suspended. Raises UnknownRun, RunBusy (another process took it at the same moment),
-        RulesChanged, CodeChanged, InDoubt, Damaged, WrongKey.
+        rules only. `steal` takes the run from an owner whose lease still holds: that one is fenced before its
+        next effect. `retry` goes on with a failed run from its last whole state; what failed since is called
+        again. Nothing is written where there is nothing to do: a run that still waits is given back as
+        Suspended. Raises UnknownRun, RunBusy, RulesChanged, CodeChanged, Damaged, WrongKey.
         """
         if run_id in self._drivers:
             return self._runs[run_id]
         log: Log = await _in_thread(self._open.log, run_id)
-        headers = await _in_thread(log.headers)
-        first, last = headers[0], headers[-1]
-        if last.kind == "finish":
+        last = await _in_thread(log.header)
+        if last.kind == "finish" and not (retry and last.detail["status"] == "failed"):
             return Run(run_id, outcome=restore.ended(await _in_thread(log.read, last.number)))
-        about = {key: first.detail[key] for key in ("agent", "started")}
+        if last.detail["status"] == "running" and not steal:
+            await self._refuse_if_busy(log, last)
         restore.check_interpreter(run_id, last.interpreter)
 
-        newest: Record | None = await _in_thread(log.newest_state)
-        if newest is None:
-            target, args, kwargs = state.load((await _in_thread(log.read, first.number)).sections["agent"])
-            summary = await _in_thread(log.summary)
-            kernel = Kernel(run_id, summary.get("rules") or {})
-            since = first.number
-        else:
-            kernel = Kernel.load(newest.sections["state"])
-            since = newest.header.number
-        current = today(first.detail.get("target", ""), agent)
+        restored = await _in_thread(restore.restore, log, retry)
+        kernel = restored.kernel
+        current = today(last.detail["target"], agent)
         change = restore.settle_rules(run_id, kernel.rules, current, rules)
         if change is not None:
-            kernel.rules = change
-        if newest is None:
-            kernel.start(target, args, kwargs)
-
-        for header in headers:
-            if header.number >= since and header.kind in ("result", "wake"):
-                restore.feed(kernel, await _in_thread(log.read, header.number))
-        unstarted = set(last.detail.get("unstarted", ()))
-        pending = kernel.pending_calls()
-        fresh = [call for call in pending if call.step in unstarted]
-        again = [call for call in pending if call.step not in unstarted]
-        doubtful = [call for call in again if call.effect == "write"]
-        if doubtful and in_doubt != "retry":
-            raise InDoubt(restore.in_doubt_text(run_id, doubtful))
-
-        if change is None and last.kind == "suspend" and not pending:
-            asleep = await self._asleep(log, kernel)
+            kernel.rules = dict(change)
+        if change is None and last.kind == "suspend" and not (restored.again or restored.fresh):
+            asleep = await self._asleep(log, kernel, restored)
             if asleep is not None:
                 kernel.release()
                 return Run(run_id, outcome=asleep)
+
+        about = {key: last.detail[key] for key in ("agent", "target", "started")}
+        owner = owning.take()
+        claim = {"owner": owner, "lease": self._lease, "doubts": last.detail.get("doubts", {})}
+        if change is not None:
+            claim["rules"] = dict(change)
+        if last.kind == "finish":
+            claim["retry"] = True
         try:
             await _in_thread(
                 log.append,
                 "claim",
-                detail={"status": "running", **about, "owner": f"{socket.gethostname()}:{os.getpid()}"}
-                | ({"rules": dict(change)} if change is not None else {}),
+                detail={"status": "running", **about, **claim},
                 sections={"summary": [view.encode(kernel.summary())]},
                 epoch=last.epoch + 1,
             )
-        except Fenced as error:
-            raise RunBusy(
-                f"Run {run_id} was taken by another process at the same moment. Let that one work, or look "
-                f"with `snaprt show {run_id}` and resume again."
-            ) from error
-        return self._drive(log, kernel, epoch=last.epoch + 1, about=about, again=again, fresh=fresh)
+        except BaseException as error:
+            owning.let_go(owner)
+            kernel.release()
+            if isinstance(error, Fenced):
+                raise RunBusy(
+                    f"Run {run_id} was taken by another process at the same moment. Let that one work, or "
+                    f"look with `snaprt show {run_id}` and resume again."
+                ) from error
+            raise
+        return self._drive(log, kernel, owner, epoch=last.epoch + 1, about=about, restored=restored)
 
     async def answer(
         self, run_id: str, value: Any, *, suspension: str | None = None, by: str | None = None
@@ -242,17 +242,12 @@ class Runtime:
 
         Works from any process that has the key, without the agent's code. A run that this runtime has
         in hand takes it in at once; others do when they are resumed. Raises UnknownRun,
-        UnknownSuspension, AlreadyAnswered, NotSerialisable.
+        UnknownSuspension, AlreadyAnswered, NotSerialisable, and UsageError for an answer that an approval
+        or a call in doubt doesn't know.
         """
         log: Log = await _in_thread(self._open.log, run_id)
-        summary = await _in_thread(log.summary)
-        waiting = [item["suspension"] for item in summary.get("waiting", ())]
-        if suspension is None:
-            if len(waiting) != 1:
-                raise UnknownSuspension(restore.which_question(run_id, summary.get("waiting", ())))
-            suspension = waiting[0]
-        elif suspension not in waiting:
-            raise UnknownSuspension(restore.which_question(run_id, summary.get("waiting", ()), suspension))
+        waiting = (await _in_thread(log.summary)).get("waiting", ())
+        suspension = answers.check(run_id, waiting, suspension, value)
         data = b"".join(state.dump((value, by)).parts)
         await _in_thread(log.put_answer, suspension, data)
         if run_id in self._drivers:
@@ -269,11 +264,13 @@ class Runtime:
 
     async def show(self, run_id: str) -> RunInfo:
         """One run with its plan, steps, questions, and where its bytes lie. Nothing is unpickled."""
-        return await _in_thread(view.full, await _in_thread(self._open.log, run_id))
+        info: RunInfo = await _in_thread(view.full, await _in_thread(self._open.log, run_id))
+        return info
 
     async def verify(self, run_id: str) -> Report:
         """Prove every record and blob of the run, and say which don't hold."""
-        return await _in_thread(self._open.verify, run_id)
+        report: Report = await _in_thread(self._open.verify, run_id)
+        return report
 
     # --- inside -------------------------------------------------------------------------------
 
@@ -283,26 +280,50 @@ class Runtime:
             raise UsageError("This Runtime isn't open. Use it as `async with snaprt.Runtime(url) as rt:`.")
         return self._store
 
-    async def _asleep(self, log: Log, kernel: Kernel) -> Suspended | None:
+    async def _refuse_if_busy(self, log: Log, last: Header) -> None:
+        """Raise RunBusy while the run's owner is taken to be alive."""
+        claim = await _in_thread(restore.newest_claim, log)
+        owner = claim.detail["owner"]
+        if owning.gone(owner):
+            return
+        until = last.time + claim.detail["lease"]
+        lease = await _in_thread(log.get_lease)
+        if lease.get("epoch") == claim.epoch:
+            until = max(until, lease.get("until", 0.0))
+        if until > time.time():
+            raise RunBusy(
+                f"Run {log.run} is in the hands of {owning.named(owner)}, whose lease holds until "
+                f"{owning.clock(until)}. Wait for that, or take the run with steal=True (--steal): the other "
+                "process is then fenced before its next effect."
+            )
+
+    async def _asleep(self, log: Log, kernel: Kernel, restored: restore.Restored) -> Suspended | None:
         """What a suspended run goes on waiting for; None where an answer lies there or a timer is near."""
-        questions = kernel.open_suspensions()
+        if set(restored.asked) != {call.step for call in restored.doubtful}:
+            return None
+        doubts = [Doubt(restored.asked[call.step], call) for call in restored.doubtful]
+        questions = [Waiting(doubt.suspension, doubt.payload) for doubt in doubts]
+        questions += [Waiting(each.id, each.payload) for each in kernel.open_suspensions().values()]
         answered = set(await _in_thread(log.answers))
         until = kernel.next_timer()
-        if answered & set(questions) or (until is not None and until <= time.time() + self._distant):
+        if answered & {each.suspension for each in questions}:
             return None
-        return Suspended(log.run, tuple(Waiting(each.id, each.payload) for each in questions.values()), until)
+        if until is not None and until <= time.time() + self._distant:
+            return None
+        return Suspended(log.run, tuple(questions), until)
 
     def _drive(
         self,
         log: Log,
         kernel: Kernel,
+        owner: Mapping[str, Any],
         *,
         epoch: int,
         about: Mapping[str, Any],
-        again: list[Call] | None = None,
-        fresh: list[Call] | None = None,
+        restored: restore.Restored | None = None,
     ) -> Run:
-        driver = Driver(log, kernel, epoch=epoch, about=about, distant=self._distant)
+        recorder = Recorder(log, kernel, epoch=epoch, about=about, patience=self._patience)
+        driver = Driver(recorder, owner=owner, distant=self._distant, lease=self._lease, grace=self._grace)
         run = Run(log.run, driver)
         self._drivers[log.run], self._runs[log.run] = driver, run
 
@@ -310,7 +331,15 @@ class Runtime:
             outcome: Outcome | None = None
             error: BaseException | None = None
             try:
-                outcome = await driver.drive(again=again or (), fresh=fresh or ())
+                if restored is None:
+                    outcome = await driver.drive()
+                else:
+                    outcome = await driver.drive(
+                        again=restored.again,
+                        fresh=restored.fresh,
+                        doubtful=restored.doubtful,
+                        asked=restored.asked,
+                    )
             except Exception as raised:
                 # It belongs to whoever asks for the outcome; the other runs go on.
                 error = raised
@@ -318,6 +347,7 @@ class Runtime:
                 error = raised
                 raise
             finally:
+                owning.let_go(owner)
                 del self._drivers[log.run], self._runs[log.run]
                 run._end(outcome, error)
 

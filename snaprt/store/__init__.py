@@ -4,7 +4,8 @@ Knows where records lie and who may write them; neither pickles nor what a recor
 """
 
 from snaprt.store.check import Problem, Report
+from snaprt.store.failures import Transient
 from snaprt.store.log import Log, Stored
 from snaprt.store.store import Listed, Store
 
-__all__ = ["Listed", "Log", "Problem", "Report", "Store", "Stored"]
+__all__ = ["Listed", "Log", "Problem", "Report", "Store", "Stored", "Transient"]

@@ -23,6 +23,7 @@ from snaprt.store.check import Report, check
 from snaprt.store.failures import Transient
 from snaprt.store.history import START, Buffer, History
 from snaprt.store.inbox import Inbox
+from snaprt.store.lease import get_lease, put_lease
 from snaprt.store.objects import Objects, in_parallel
 
 # Waits before a write is tried again, in seconds. The client has its own attempts beneath.
@@ -233,6 +234,14 @@ class Log(History):
     def answers(self) -> list[str]:
         """The suspensions that have an answer in the inbox."""
         return self._inbox.names()
+
+    def put_lease(self, lease: dict[str, Any]) -> None:
+        """Says that the owner is alive: a hint beside the log, overwritten, and nothing rests on it."""
+        put_lease(self._objects, self.run, self._keyring, lease)
+
+    def get_lease(self) -> dict[str, Any]:
+        """The newest lease; empty if there is none."""
+        return get_lease(self._objects, self.run, self._keyring)
 
     def verify(self) -> Report:
         """Reads the whole run and lists everything that is wrong with it."""

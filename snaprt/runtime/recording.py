@@ -1,0 +1,115 @@
+"""Write a run's records: the state of the moment, the summary that people read, and patience with stores.
+
+The recorder knows what of the state is not yet in the log. `dump` takes the state of this moment; the
+bytes go out with the next record, whatever its kind. A store that fails for a moment is tried again with
+backoff within `patience`; a tool's result is tried until somebody stops the process, and said loudly,
+for it is the one thing that can't be had again.
+
+This file must not know when which record is due: that is the driver's protocol.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import tenacity
+
+from snaprt import state
+from snaprt.kernel import Kernel
+from snaprt.runtime import view
+from snaprt.runtime.outcomes import Waiting
+from snaprt.store import Log, Transient
+
+logger = logging.getLogger("snaprt")
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0  # seconds between tries; the log has its own quick ones beneath
+
+
+class Recorder:
+    """The writing side of one run in hand."""
+
+    def __init__(
+        self,
+        log: Log,
+        kernel: Kernel,
+        *,
+        epoch: int,
+        about: Mapping[str, Any],
+        patience: float,
+        only_effects: bool = False,
+    ) -> None:
+        self.log = log
+        self.kernel = kernel
+        self.epoch = epoch
+        self._about = dict(about)
+        self._patience = patience
+        self._only_effects = only_effects
+        self._unwritten: state.Dump | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether the state of this moment is dumped and not yet in the log."""
+        return self._unwritten is not None
+
+    def dump(self) -> None:
+        """Have the state of this moment ready to be written, unless the log has it. Raises NotSerialisable;
+        then nothing is ready, and the last good state stays."""
+        if self.kernel.dirty:
+            self._unwritten = None
+            # A tool may change a buffer that it was given before the record is written.
+            self._unwritten = self.kernel.save().detached()
+
+    async def append(
+        self,
+        kind: str,
+        detail: Mapping[str, Any],
+        *,
+        values: Mapping[str, state.Dump] | None = None,
+        status: str = "running",
+        also_waiting: tuple[Waiting, ...] = (),
+        with_state: bool = True,
+    ) -> int:
+        """Append a record with the summary of now, and the state if it isn't in the log. Gives its number.
+
+        Raises Fenced, or the StoreError that patience didn't outlast.
+        """
+        summary = self.kernel.summary()
+        summary["waiting"] += [{"suspension": w.suspension, "payload": w.payload} for w in also_waiting]
+        sections: dict[str, list[Any]] = {"summary": [view.encode(summary)]}
+        if self._unwritten is not None and with_state:
+            sections["state"] = self._unwritten.parts
+        for name, dump in (values or {}).items():
+            sections[name] = dump.parts
+        whole = {"status": status, **self._about, **detail}
+
+        def once() -> int:
+            return self.log.append(kind, detail=whole, sections=sections, epoch=self.epoch).header.number
+
+        number = await self._patiently(once, kind)
+        if with_state:
+            self._unwritten = None
+        return number
+
+    async def _patiently(self, once: Any, kind: str) -> int:
+        def say(attempt: tenacity.RetryCallState) -> None:
+            error = attempt.outcome.exception() if attempt.outcome is not None else None
+            loud = logger.error if kind == "result" else logger.warning
+            loud(
+                "run %s: the %s record couldn't be written (try %d, %.0f s): %s",
+                self.log.run, kind, attempt.attempt_number, attempt.seconds_since_start or 0.0, error,
+            )  # fmt: skip
+
+        tries = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception_type(Transient),
+            wait=tenacity.wait_random_exponential(_FIRST_PAUSE, _LONGEST_PAUSE),
+            stop=tenacity.stop_never if kind == "result" else tenacity.stop_after_delay(self._patience),
+            sleep=anyio.sleep,
+            before_sleep=say,
+            reraise=True,
+        )
+        number: int = await tries(anyio.to_thread.run_sync, once)
+        return number
