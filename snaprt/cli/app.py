@@ -55,12 +55,6 @@ class RulesChoice(StrEnum):
     current = "current"
 
 
-class InDoubtChoice(StrEnum):
-    """What to do about calls that may have happened."""
-
-    retry = "retry"
-
-
 Store = Annotated[
     str | None,
     typer.Option(
@@ -186,9 +180,20 @@ def resume(
         typer.Option("--rules", help="Go on under these rules, where today's differ.", show_default=False),
     ] = None,
     in_doubt: Annotated[
-        InDoubtChoice | None,
-        typer.Option("--in-doubt", help="Call again what may have happened.", show_default=False),
+        str | None,
+        typer.Option(
+            "--in-doubt",
+            metavar="VERDICT",
+            help="On a call that may have happened: 'done VALUE', 'retry' or 'fail REASON'.",
+            show_default=False,
+        ),
     ] = None,
+    steal: Annotated[
+        bool, typer.Option("--steal", help="Take the run from an owner whose lease still holds.")
+    ] = False,
+    retry: Annotated[
+        bool, typer.Option("--retry", help="Go on with a failed run; what failed is called again.")
+    ] = False,
     agent: Annotated[
         str | None,
         typer.Option(
@@ -210,9 +215,12 @@ def resume(
     from snaprt.cli import target as targets
 
     settings = _settings(context, store, as_json)
-    if suspension is not None and answer is None:
+    if suspension is not None and answer is None and in_doubt is None:
         raise UsageError("--suspension says which question --answer is for: give --answer as well.")
+    if in_doubt is not None and answer is not None:
+        raise UsageError("--in-doubt is an answer too: give --answer or --in-doubt.")
     value = None if answer is None else values.parse_json(answer, "--answer")
+    verdict = None if in_doubt is None else values.parse_verdict(in_doubt)
     targets.add_working_directory()
     today = None if agent is None else targets.load_agent(agent)
 
@@ -220,11 +228,14 @@ def resume(
         async def take() -> Run:
             if answer is not None:
                 await runtime.answer(run_id, value, suspension=suspension, by=session.who())
+            if verdict is not None:
+                await runtime.answer(run_id, verdict, suspension=suspension, by=session.who())
             return await runtime.resume(
                 run_id,
                 agent=today,
                 rules=None if rules is None else rules.value,
-                in_doubt=None if in_doubt is None else "retry",
+                steal=steal,
+                retry=retry,
             )
 
         return await session.follow(runtime, take, settings.screen(), settings.url, resumed=True)

@@ -122,3 +122,18 @@ def _kind(value: Any) -> str:
     if value is None:
         return "null"
     return {bool: "a boolean", str: "a string", int: "a number", float: "a number"}[type(value)]
+
+
+def parse_verdict(text: str) -> dict[str, Any]:
+    """What a person says about a call in doubt: `done VALUE`, `retry` or `fail REASON`."""
+    word, _, rest = text.strip().partition(" ")
+    if word == "retry" and not rest:
+        return {"retry": True}
+    if word == "fail" and rest.strip():
+        return {"fail": rest.strip()}
+    if word == "done":
+        return {"done": parse_json(rest, "--in-doubt done VALUE") if rest.strip() else None}
+    raise UsageError(
+        f"--in-doubt {text!r} is none of: 'done VALUE' (it happened; VALUE is its result as JSON), 'retry' (it "
+        "didn't; call it), 'fail REASON' (raise that in the agent)."
+    )
