@@ -49,6 +49,9 @@ GROUPS = {
 }
 OTHER = "Other"
 
+# Shown to whoever is asked, as commands to type.
+ANSWERS = ['{"approved": true}', '{"notes": "edited text"}', '{"ignore": ["Other"]}', '{"approved": false}']
+
 _CONVENTIONAL = re.compile(r"(?P<kind>[A-Za-z]+)(?:\((?P<scope>[^)]*)\))?(?P<breaking>!)?:\s+(?P<text>.+)")
 _FIELD, _COMMIT = "\x1f", "\x1e"
 
@@ -270,7 +273,7 @@ async def release_notes(repo: str = ".", since: str | None = None, out: str = "R
             {
                 "question": f"Write these notes on {len(commits)} commits to {out}?",
                 "notes": notes,
-                "answers": '{"approved": true or false}, {"notes": "edited text"}, {"ignore": ["a group"]}',
+                "answers": ANSWERS,
                 **({"remarks": remarks} if remarks else {}),
             }
         )

@@ -35,7 +35,7 @@ class Screen(Protocol):
 
     def started(self, run: str, where: str, *, resumed: bool) -> None: ...
     def progress(self, run: str, now: Summary) -> None: ...
-    def stopping(self, run: str) -> None: ...
+    def stopping(self, run: str, grace: float) -> None: ...
     def ended(self, outcome: Outcome) -> None: ...
     def interrupted(self, run: str) -> None: ...
     def refused(self, run: str | None, error: BaseException) -> None: ...
@@ -66,8 +66,8 @@ class JsonLines:
             print_json(event)
         self._seen = now
 
-    def stopping(self, run: str) -> None:
-        print_json({"event": "stopping", "run": run})
+    def stopping(self, run: str, grace: float) -> None:
+        print_json({"event": "stopping", "run": run, "grace": grace})
 
     def ended(self, outcome: Outcome) -> None:
         print_json(outcome_object(outcome))
@@ -105,11 +105,15 @@ class Lines:
             self._print(self._line(event))
         self._seen = now
 
-    def stopping(self, run: str) -> None:
+    def stopping(self, run: str, grace: float) -> None:
         tools = sum(step["status"] == "pending" for step in self._seen.get("steps") or ())
-        wait = f"{tools} tool{'s' * (tools != 1)} to end" if tools else "its state to be saved"
+        wait = (
+            f"up to {grace:.0f} s for {tools} tool{'s' * (tools != 1)} to end"
+            if tools
+            else "to save its state"
+        )
         self._print(
-            Text(f"stopping: waits for {wait} (Ctrl-C again leaves at once; nothing is lost)", style="yellow")
+            Text(f"stopping: waits {wait} (Ctrl-C again leaves at once; nothing is lost)", style="yellow")
         )
 
     def ended(self, outcome: Outcome) -> None:
@@ -172,7 +176,7 @@ class Terminal(Lines):
             )
             self._live.start()
 
-    def stopping(self, run: str) -> None:
+    def stopping(self, run: str, grace: float) -> None:
         self._stopping = True
 
     def close(self) -> None:
@@ -204,7 +208,7 @@ class Terminal(Lines):
         if steps:
             foot.append(f"  {ended} of {len(steps)} steps", style="dim")
         if self._stopping:
-            foot.append("  stopping when the tools have ended (Ctrl-C again leaves at once)", style="yellow")
+            foot.append("  stopping when the tools have ended, or on Ctrl-C again", style="yellow")
         return Group(*parts, foot)
 
 

@@ -28,6 +28,10 @@ from snaprt.store import names
 
 DEFAULT_STORE = "./.snaprt"
 
+# Seconds that running tools get to end after Ctrl-C. Most calls of a model or an API do in that time;
+# containers that are stopped get ten as a rule, and Kubernetes' thirty are more.
+GRACE = 8.0
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -182,8 +186,8 @@ async def _watch(run: Run, view: Screen, signals: Signals) -> Outcome:
             await asyncio.wait(waits, timeout=view.interval, return_when=asyncio.FIRST_COMPLETED)
             if asked.done() and asked in waits:
                 waits.discard(asked)
-                view.stopping(run.id)
-                run.drain()
+                view.stopping(run.id, GRACE)
+                run.drain(GRACE)
         return ending.result()
     finally:
         asked.cancel()

