@@ -8,16 +8,18 @@ promised.
 from snaprt import errors
 from snaprt.errors import (
     AlreadyAnswered,
+    CallFailed,
     CodeChanged,
     Damaged,
     Fenced,
-    InDoubt,
     MissingExtra,
     MissingKey,
     NotCapturable,
     NotInAgent,
+    NotRestorable,
     NotSerialisable,
     OutsideAgent,
+    Rejected,
     ResourceUnavailable,
     RulesChanged,
     RunBusy,
@@ -31,7 +33,7 @@ from snaprt.errors import (
     UsageError,
     WrongKey,
 )
-from snaprt.kernel import Plan, agent, plan, rules, step, suspend, tool
+from snaprt.kernel import Done, NotDone, Plan, Unknown, agent, plan, rules, step, suspend, tool
 from snaprt.records import Keyring
 from snaprt.runtime import Cancelled, Completed, Failed, Outcome, Run, RunInfo, Runtime, Suspended, Waiting
 from snaprt.state import dumps, loads, release
@@ -42,22 +44,26 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AlreadyAnswered",
+    "CallFailed",
     "Cancelled",
     "CodeChanged",
     "Completed",
     "Damaged",
+    "Done",
     "Failed",
     "Fenced",
-    "InDoubt",
     "Keyring",
     "MissingExtra",
     "MissingKey",
     "NotCapturable",
+    "NotDone",
     "NotInAgent",
+    "NotRestorable",
     "NotSerialisable",
     "Outcome",
     "OutsideAgent",
     "Plan",
+    "Rejected",
     "ResourceUnavailable",
     "RulesChanged",
     "Run",
@@ -69,6 +75,7 @@ __all__ = [
     "Stalled",
     "StoreError",
     "Suspended",
+    "Unknown",
     "UnknownRun",
     "UnknownSuspension",
     "UnsupportedInterpreter",

@@ -121,10 +121,6 @@ class RulesChanged(SnaprtError):
     """The rules in force differ from today's; carries a diff."""
 
 
-class InDoubt(SnaprtError):
-    """A call that changes the world may or may not have happened."""
-
-
 class CallFailed(SnaprtError):
     """A call that may or may not have happened was declared failed by a person."""
 

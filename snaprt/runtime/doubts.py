@@ -32,6 +32,10 @@ class Doubt:
     call: Call
     note: str | None = None
 
+    def as_json(self) -> dict[str, Any]:
+        """What a record says of it, so that the same question stays out over a resume."""
+        return {"step": self.call.step, "suspension": self.suspension, "note": self.note}
+
     @property
     def payload(self) -> dict[str, Any]:
         """What a person gets to see, as JSON."""

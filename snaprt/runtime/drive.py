@@ -105,7 +105,7 @@ class Driver:
         again: Sequence[Call] = (),
         fresh: Sequence[Call] = (),
         doubtful: Sequence[Call] = (),
-        asked: Mapping[int, str] | None = None,
+        asked: Mapping[int, Doubt] | None = None,
     ) -> Outcome:
         """Run until the end or a suspension.
 
@@ -280,7 +280,7 @@ class Driver:
                 "waiting": [item.suspension for item in waiting],
                 "until": until,
                 "unstarted": [call.step for call in self._held_back],
-                "doubts": self._asked(),
+                "doubts": [doubt.as_json() for doubt in self._doubts.values()],
             },
             status="suspended",
             also_waiting=self._doubt_questions(),
@@ -334,21 +334,17 @@ class Driver:
 
     # --- doubts -------------------------------------------------------------------------------
 
-    async def _face(self, calls: Sequence[Call], asked: Mapping[int, str]) -> None:
+    async def _face(self, calls: Sequence[Call], asked: Mapping[int, Doubt]) -> None:
         """Settle calls that may have happened, or have the questions ready that a person is to answer."""
         for call in calls:
-            name = asked.get(call.step)
-            if name is None:
+            doubt = asked.get(call.step)
+            if doubt is None:
                 found = await reconciled(call)
                 if not isinstance(found, str):
                     await self._act_on(call, found)
                     continue
-                self._ask(call, f"doubt-{call.step}-{self.log.newest}", found)
-            else:
-                self._ask(call, name, None)
-
-    def _ask(self, call: Call, name: str, note: str | None) -> None:
-        self._doubts[name] = Doubt(name, call, note)
+                doubt = Doubt(f"doubt-{call.step}-{self.log.newest}", call, found)
+            self._doubts[doubt.suspension] = doubt
 
     async def _resolve(self, doubt: Doubt, answer: Any) -> None:
         found = verdict(doubt, answer)
@@ -362,9 +358,6 @@ class Driver:
         else:
             now = time.time()
             self._arrived.append(arrival(call.step, found.value, found.error, now, now))
-
-    def _asked(self) -> dict[str, str]:
-        return {str(doubt.call.step): name for name, doubt in self._doubts.items()}
 
     def _doubt_questions(self) -> tuple[Waiting, ...]:
         return tuple(Waiting(name, doubt.payload) for name, doubt in self._doubts.items())

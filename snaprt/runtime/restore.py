@@ -18,6 +18,7 @@ from snaprt.errors import CodeChanged, Damaged, RulesChanged
 from snaprt.kernel import Answer, Call, Kernel, Result
 from snaprt.records import Header, Record
 from snaprt.runtime.agents import Agent, rules_of
+from snaprt.runtime.doubts import Doubt
 from snaprt.runtime.outcomes import Cancelled, Completed, Failed, Outcome
 from snaprt.store import Log
 
@@ -82,7 +83,7 @@ class Restored:
     again: list[Call]
     fresh: list[Call]
     doubtful: list[Call]
-    asked: dict[int, str]
+    asked: dict[int, Doubt]
 
 
 def restore(log: Log, retry: bool = False) -> Restored:
@@ -111,17 +112,18 @@ def restore(log: Log, retry: bool = False) -> Restored:
         if "rules" in header.detail and header.number > since:
             kernel.rules = dict(header.detail["rules"])
     unstarted = set(last.detail.get("unstarted", ()))
-    asked = {int(step): name for step, name in last.detail.get("doubts", {}).items()}
     pending = kernel.pending_calls()
     fresh = [call for call in pending if call.step in unstarted]
     known = [call for call in pending if call.step not in unstarted]
     doubtful = [call for call in known if call.effect == "write" and call.step not in failed]
     again = [call for call in known if call.effect != "write" or call.step in failed]
-    return Restored(kernel, again, fresh, doubtful, {s: n for s, n in asked.items() if s in _steps(doubtful)})
-
-
-def _steps(calls: list[Call]) -> set[int]:
-    return {call.step for call in calls}
+    by_step = {call.step: call for call in doubtful}
+    asked = {
+        said["step"]: Doubt(said["suspension"], by_step[said["step"]], said["note"])
+        for said in last.detail.get("doubts", ())
+        if said["step"] in by_step
+    }
+    return Restored(kernel, again, fresh, doubtful, asked)
 
 
 def newest_claim(log: Log) -> Header:

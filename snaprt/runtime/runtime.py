@@ -27,7 +27,6 @@ from snaprt.kernel import Kernel
 from snaprt.records import Header, Keyring
 from snaprt.runtime import answers, owning, restore, view
 from snaprt.runtime.agents import Agent, check_agent, name_of, rules_of, target_of, today
-from snaprt.runtime.doubts import Doubt
 from snaprt.runtime.drive import Driver
 from snaprt.runtime.outcomes import Outcome, RunInfo, Suspended, Waiting
 from snaprt.runtime.recording import Recorder
@@ -211,7 +210,7 @@ class Runtime:
 
         about = {key: last.detail[key] for key in ("agent", "target", "started")}
         owner = owning.take()
-        claim = {"owner": owner, "lease": self._lease, "doubts": last.detail.get("doubts", {})}
+        claim = {"owner": owner, "lease": self._lease, "doubts": last.detail.get("doubts", [])}
         if change is not None:
             claim["rules"] = dict(change)
         if last.kind == "finish":
@@ -301,8 +300,7 @@ class Runtime:
         """What a suspended run goes on waiting for; None where an answer lies there or a timer is near."""
         if set(restored.asked) != {call.step for call in restored.doubtful}:
             return None
-        doubts = [Doubt(restored.asked[call.step], call) for call in restored.doubtful]
-        questions = [Waiting(doubt.suspension, doubt.payload) for doubt in doubts]
+        questions = [Waiting(doubt.suspension, doubt.payload) for doubt in restored.asked.values()]
         questions += [Waiting(each.id, each.payload) for each in kernel.open_suspensions().values()]
         answered = set(await _in_thread(log.answers))
         until = kernel.next_timer()

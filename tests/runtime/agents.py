@@ -99,6 +99,10 @@ async def breaks(ledger: str) -> None:
     raise ZeroDivisionError("on purpose")
 
 
+async def many_reads(ledger: str, count: int) -> int:
+    return len(await asyncio.gather(*(look_up(ledger, str(number)) for number in range(count))))
+
+
 async def stalls() -> None:
     await asyncio.Event().wait()
 

@@ -1,0 +1,354 @@
+"""The write protocol: doubts, approvals, retries, owners, draining, failing stores. One test, one promise."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import snaprt
+from snaprt.store import Log, Transient
+from tests.crash.processes import ROOT, environment
+from tests.runtime import agents, careful
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> str:
+    path = tmp_path / "ledger"
+    path.touch()
+    return str(path)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return str(tmp_path / "store")
+
+
+def lines(ledger: str) -> list[str]:
+    return Path(ledger).read_text().splitlines()
+
+
+def tell(ledger: str, what: str) -> None:
+    Path(ledger + ".told").write_text(what)
+
+
+class Lost(BaseException):
+    """Stands for the death of the process: nothing of snaprt catches it."""
+
+
+async def lose_the_result(
+    url: str, monkeypatch: pytest.MonkeyPatch, agent: Callable[..., Awaitable[Any]], *args: Any
+) -> None:
+    """Run an agent until its first result is about to be written, and die there."""
+    append = Log.append
+
+    def die(self: Log, kind: str, **kwargs: Any) -> Any:
+        if kind == "result":
+            raise Lost
+        return append(self, kind, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "append", die)
+        with pytest.raises(BaseException) as death:  # noqa: PT011  # a group on some hosts; looked at below
+            async with snaprt.Runtime(url) as rt:
+                await (await rt.start(agent, *args, run_id="r")).outcome()
+    assert death.group_contains(Lost) if isinstance(death.value, BaseExceptionGroup) else death.type is Lost
+
+
+async def resumed(url: str, **options: Any) -> Any:
+    async with snaprt.Runtime(url) as rt:
+        return await (await rt.resume("r", **options)).outcome()
+
+
+# --- doubts ---------------------------------------------------------------------------------------
+
+
+async def test_a_write_in_doubt_that_happened_is_not_called_again(
+    url: str, ledger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await lose_the_result(url, monkeypatch, careful.pays, ledger)
+    tell(ledger, "paid")
+    assert await resumed(url) == snaprt.Completed("r", "paid 7 before")
+    assert lines(ledger) == ["pay 7 r/1", "reconcile r/1"]
+
+
+async def test_a_write_in_doubt_that_did_not_happen_is_called_with_its_key(
+    url: str, ledger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await lose_the_result(url, monkeypatch, careful.pays, ledger)
+    tell(ledger, "not paid")
+    assert await resumed(url) == snaprt.Completed("r", "paid 7")
+    assert lines(ledger) == ["pay 7 r/1", "reconcile r/1", "pay 7 r/1"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "value", "called"),
+    [
+        ({"done": "by hand"}, "by hand", 1),
+        ({"retry": True}, "paid 7", 2),
+        ({"fail": "the bank is shut"}, "told: pay_blindly (step 1): the bank is shut", 1),
+    ],
+)
+async def test_a_person_settles_what_no_hook_knows(
+    url: str,
+    ledger: str,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: dict[str, Any],
+    value: str,
+    called: int,
+) -> None:
+    await lose_the_result(url, monkeypatch, careful.pays_blindly, ledger)
+    asked = await resumed(url)
+    assert isinstance(asked, snaprt.Suspended)
+    [question] = asked.waiting
+    assert question.payload["in_doubt"]["key"] == "r/1"
+    assert await resumed(url) == asked  # nobody answered: the same question, and nothing is called
+    async with snaprt.Runtime(url) as rt:
+        assert (await rt.show("r")).waiting == asked.waiting
+        with pytest.raises(snaprt.UsageError, match="doesn't answer"):
+            await rt.answer("r", {"approved": True})
+        await rt.answer("r", answer)
+    assert await resumed(url) == snaprt.Completed("r", value)
+    assert lines(ledger) == ["pay 7 r/1"] * called
+
+
+async def test_what_may_be_repeated_is_repeated_with_the_same_key(
+    url: str, ledger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await lose_the_result(url, monkeypatch, careful.puts, ledger)
+    assert await resumed(url) == snaprt.Completed("r", "x")
+    assert lines(ledger) == ["put x r/1", "put x r/1"]
+
+
+async def test_a_doubt_that_comes_up_again_is_a_new_question(
+    url: str, ledger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await lose_the_result(url, monkeypatch, careful.pays_blindly, ledger)
+    first = await resumed(url)
+    async with snaprt.Runtime(url) as rt:
+        await rt.answer("r", {"retry": True})
+    append = Log.append
+
+    def die(self: Log, kind: str, **kwargs: Any) -> Any:
+        if kind == "result":
+            raise Lost
+        return append(self, kind, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "append", die)
+        with pytest.raises(BaseException):  # noqa: B017, PT011  # Lost, or a group of it
+            await resumed(url)
+    second = await resumed(url)
+    assert isinstance(second, snaprt.Suspended)
+    assert second.waiting[0].suspension != first.waiting[0].suspension
+    assert lines(ledger) == ["pay 7 r/1"] * 2
+
+
+# --- approvals ------------------------------------------------------------------------------------
+
+
+async def test_a_call_below_the_limit_needs_no_approval(url: str, ledger: str) -> None:
+    async with snaprt.Runtime(url) as rt:
+        done = await (await rt.start(careful.shops, ledger, 50, run_id="r")).outcome()
+    assert isinstance(done, snaprt.Completed)
+    assert done.value == 1_000_050  # the agent's own meddling: nobody was asked about these
+
+
+@pytest.mark.parametrize(
+    ("answer", "value", "called"),
+    [
+        ({"approved": True}, 500, ["buy [200, 300]"]),
+        ({"approved": True, "args": ["LEDGER", [1, 2]]}, 3, ["buy [1, 2]"]),
+        ({"approved": False, "reason": "too dear"}, "rejected: too dear", []),
+    ],
+)
+async def test_exactly_what_was_approved_is_called(
+    url: str, ledger: str, answer: dict[str, Any], value: Any, called: list[str]
+) -> None:
+    async with snaprt.Runtime(url) as rt:
+        asked = await (await rt.start(careful.shops, ledger, 200, 300, run_id="r")).outcome()
+    assert isinstance(asked, snaprt.Suspended)
+    assert asked.waiting[0].payload["args"][1] == [200, 300]
+    assert asked.waiting[0].payload["approve"] == "buy"
+    assert lines(ledger) == []
+    if "args" in answer:
+        answer = {**answer, "args": [ledger, answer["args"][1]]}
+    async with snaprt.Runtime(url) as rt:
+        with pytest.raises(snaprt.UsageError, match="approved"):
+            await rt.answer("r", "yes")
+        await rt.answer("r", answer)
+    assert await resumed(url) == snaprt.Completed("r", value)
+    assert lines(ledger) == called
+
+
+# --- inside a step --------------------------------------------------------------------------------
+
+
+async def test_retries_happen_inside_one_step_and_each_is_shown(url: str, ledger: str) -> None:
+    async with snaprt.Runtime(url) as rt:
+        done = await (await rt.start(careful.insists, ledger, run_id="r")).outcome()
+        [step] = (await rt.show("r")).steps
+    assert done == snaprt.Completed("r", "up")
+    assert [attempt["error"] for attempt in step["attempts"]] == ["OSError: down", "OSError: down"]
+    assert lines(ledger) == ["flaky"] * 3
+
+
+async def test_an_attempt_that_takes_too_long_is_a_timeout_in_the_agent(url: str, ledger: str) -> None:
+    async with snaprt.Runtime(url) as rt:
+        done = await (await rt.start(careful.is_patient, ledger, run_id="r")).outcome()
+    assert done == snaprt.Completed("r", "timed out")
+
+
+# --- owners ---------------------------------------------------------------------------------------
+
+
+async def test_a_live_owner_is_named_and_can_be_robbed(url: str, ledger: str) -> None:
+    async with snaprt.Runtime(url) as first:
+        run = await first.start(careful.waits_for_the_world, ledger, run_id="r")
+        while lines(ledger) != ["began"]:
+            await anyio.sleep(0.01)
+        async with snaprt.Runtime(url) as second:
+            with pytest.raises(snaprt.RunBusy, match=r"in the hands of process \d+ on .* until \d{4}-"):
+                await second.resume("r")
+            robbed = await (await second.resume("r", steal=True)).outcome()
+            assert isinstance(robbed, snaprt.Suspended)  # the payment may have happened: a person is asked
+        tell(ledger, "end")
+        with pytest.raises(snaprt.Fenced, match="it owns the run now"):
+            await run.outcome()
+    assert lines(ledger) == ["began", "ended"]
+
+
+async def test_an_owner_that_is_provably_gone_is_not_waited_for(
+    url: str, ledger: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "tests.runtime.process", "start", url, "r"]
+    target = ["tests.runtime.careful:waits_for_the_world", f'["{ledger}"]']
+    process = subprocess.Popen([*command, *target], env=environment(seed=5), cwd=ROOT)
+    try:
+        while lines(ledger) != ["began"]:
+            await anyio.sleep(0.02)
+        async with snaprt.Runtime(url) as rt:
+            with pytest.raises(snaprt.RunBusy):
+                await rt.resume("r")
+    finally:
+        process.kill()
+        process.wait()
+    assert isinstance(await resumed(url), snaprt.Suspended)
+
+
+# --- draining, failing, and stores that fail --------------------------------------------------------
+
+
+async def test_a_drain_gives_running_calls_their_grace(url: str, ledger: str) -> None:
+    async with snaprt.Runtime(url) as rt:
+        run = await rt.start(careful.waits_for_the_world, ledger, run_id="r")
+        while lines(ledger) != ["began"]:
+            await anyio.sleep(0.01)
+        rt.drain(grace=60)
+        tell(ledger, "end")
+        left = await run.outcome()
+    assert isinstance(left, snaprt.Suspended | snaprt.Completed)
+    assert await resumed(url) == snaprt.Completed("r", "done")
+    assert lines(ledger) == ["began", "ended"]
+
+
+async def test_a_call_that_outlasts_the_grace_is_in_doubt(url: str, ledger: str) -> None:
+    async with snaprt.Runtime(url) as rt:
+        run = await rt.start(careful.waits_for_the_world, ledger, run_id="r")
+        while lines(ledger) != ["began"]:
+            await anyio.sleep(0.01)
+        rt.drain(grace=0)
+        assert isinstance(await run.outcome(), snaprt.Suspended)
+    asked = await resumed(url)
+    assert isinstance(asked, snaprt.Suspended)
+    assert asked.waiting[0].payload["in_doubt"]["step"] == 1
+    assert lines(ledger) == ["began"]
+
+
+async def test_a_failed_run_goes_on_from_its_last_state_after_the_cause_is_mended(
+    url: str, ledger: str
+) -> None:
+    async with snaprt.Runtime(url) as rt:
+        failed = await (await rt.start(careful.fails_until_mended, ledger, run_id="r")).outcome()
+    assert isinstance(failed, snaprt.Failed)
+    again = await resumed(url)
+    assert isinstance(again, snaprt.Failed)  # without the word, the end is the end
+    assert isinstance(await resumed(url, retry=True), snaprt.Failed)  # not mended yet
+    tell(ledger, "mended")
+    assert await resumed(url, retry=True) == snaprt.Completed("r", "x mended".replace("x", "first"))
+    assert lines(ledger) == ["put first r/1", "broken", "broken", "broken"]
+
+
+async def test_a_result_that_cannot_be_written_is_tried_until_it_is_and_said_loudly(
+    url: str, ledger: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    append = Log.append
+    refused: list[str] = []
+
+    def stutter(self: Log, kind: str, **kwargs: Any) -> Any:
+        if kind == "result" and len(refused) < 3:
+            refused.append(kind)
+            raise Transient("the store is away for a moment")
+        return append(self, kind, **kwargs)
+
+    monkeypatch.setattr(Log, "append", stutter)
+    monkeypatch.setattr("snaprt.runtime.recording._FIRST_PAUSE", 0.001)
+    with caplog.at_level(logging.ERROR, "snaprt"):
+        async with snaprt.Runtime(url, patience=0) as rt:
+            done = await (await rt.start(careful.puts, ledger, run_id="r")).outcome()
+    assert done == snaprt.Completed("r", "x")
+    assert len([r for r in caplog.records if "couldn't be written" in r.message]) == 3
+    assert lines(ledger) == ["put x r/1"]
+
+
+async def test_another_record_stops_the_run_when_patience_ends_and_it_can_be_resumed(
+    url: str, ledger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = Log.append
+
+    def away(self: Log, kind: str, **kwargs: Any) -> Any:
+        if kind == "intent":
+            raise Transient("the store is away")
+        return append(self, kind, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "append", away)
+        async with snaprt.Runtime(url, patience=0) as rt:
+            run = await rt.start(careful.puts, ledger, run_id="r")
+            with pytest.raises(snaprt.StoreError, match="away"):
+                await run.outcome()
+    assert lines(ledger) == []
+    assert await resumed(url) == snaprt.Completed("r", "x")
+
+
+async def test_a_cancelled_host_leaves_a_run_that_can_be_resumed(url: str, ledger: str) -> None:
+    with anyio.CancelScope() as scope:
+        async with snaprt.Runtime(url) as rt:
+            run = await rt.start(careful.waits_for_the_world, ledger, run_id="r")
+            while lines(ledger) != ["began"]:
+                await anyio.sleep(0.01)
+            scope.cancel()
+            await run.outcome()
+    assert scope.cancelled_caught
+    assert isinstance(await resumed(url), snaprt.Suspended)
+
+
+async def test_reads_started_together_share_few_records(url: str, ledger: str) -> None:
+    async with snaprt.Runtime(url) as rt:
+        await (await rt.start(agents.many_reads, ledger, 100, run_id="r")).outcome()
+        info = await rt.show("r")
+    assert len(info.steps) == 100
+    assert info.records < 25
