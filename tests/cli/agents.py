@@ -38,6 +38,20 @@ async def wait_for_file(ledger: str, path: str) -> str:
     return "there"
 
 
+@snaprt.tool
+async def charge(ledger: str, path: str) -> str:
+    """Changes the world, and then doesn't come back before the file is there."""
+    note(ledger, "charge")
+    while not Path(path).exists():
+        await asyncio.sleep(0.01)
+    return "charged"
+
+
+@snaprt.tool(effect="read")
+async def read_file(path: str) -> str:
+    return Path(path).read_text()
+
+
 @snaprt.agent(rules={"model": "small-1", "prompt": "Be kind."})
 async def support(ledger: str, order: str = "A-17", cents: int = 100) -> dict[str, Any]:
     plan = snaprt.plan("look", "ask", "refund")
@@ -86,6 +100,14 @@ async def waits(ledger: str, path: str) -> str:
     there = await wait_for_file(ledger, path)
     plan.done("wait")
     return there + await look(ledger, "after")
+
+
+async def charges(ledger: str, path: str) -> str:
+    return await charge(ledger, path)
+
+
+async def reads(path: str) -> str:
+    return await read_file(path)
 
 
 async def sleeps_long() -> str:

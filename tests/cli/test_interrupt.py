@@ -1,4 +1,4 @@
-"""Ctrl-C leaves a run as it stood, says so, and loses and repeats nothing."""
+"""A process that is interrupted, killed or robbed of its run loses and repeats nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Started:
 
     def __init__(self, folder: Path, *words: str, agent: str = "waits") -> None:
         self.ledger, self.gate = folder / "ledger", folder / "gate"
-        arguments = [f"ledger={self.ledger}", f"path={self.gate}"] if agent == "waits" else []
+        arguments = [f"ledger={self.ledger}", f"path={self.gate}"] if agent in ("waits", "charges") else []
         self.process = subprocess.Popen(
             [*COMMAND, "run", f"tests.cli.agents:{agent}", *arguments, "--run-id", "w", *words],
             cwd=folder,
@@ -41,6 +41,10 @@ class Started:
 
     def interrupt(self, number: signal.Signals = signal.SIGINT) -> None:
         self.process.send_signal(number)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
 
     def end(self) -> tuple[int, str, str]:
         out, err = self.process.communicate(timeout=60)
@@ -119,3 +123,66 @@ def test_a_second_signal_ends_even_an_agent_that_never_gives_way(start: Callable
     started.interrupt(signal.SIGTERM)  # two of one kind could arrive as one
     returned, _, err = started.end()
     assert (returned, err) == (143, "")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "result", "charges"),
+    [("retry", "charged", 2), ('done "by hand"', "by hand", 1), ("fail not allowed", None, 1)],
+)
+def test_a_write_in_doubt_is_asked_about_and_a_person_decides(
+    start: Callable[..., Started], tmp_path: Path, verdict: str, result: str | None, charges: int
+) -> None:
+    started = start(agent="charges")
+    started.read_until(lambda line: "charge" in line)
+    while not started.ledger.exists():  # the step is told when it is announced, a moment before it happens
+        assert started.process.poll() is None
+    started.kill()
+    done = snaprt("resume", "w", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "charge" in done.stdout
+    assert "snaprt resume w --answer '{\"retry\": true}'" in done.stdout
+    assert calls(started) == ["charge"]
+    started.gate.touch()
+    done = snaprt("resume", "w", "--in-doubt", verdict, "--json", cwd=tmp_path)
+    outcome = lines(done)[-1]
+    assert (done.returncode, outcome.get("result")) == (1 if result is None else 0, result), done.stderr
+    if result is None:
+        assert "not allowed" in done.stderr
+    assert calls(started) == ["charge"] * charges
+
+
+def test_a_run_in_other_hands_is_refused_until_it_is_stolen(
+    start: Callable[..., Started], tmp_path: Path
+) -> None:
+    started = start()
+    started.read_until(lambda line: "wait_for_file" in line)
+    done = snaprt("resume", "w", cwd=tmp_path)
+    assert done.returncode == 3
+    assert str(started.process.pid) in done.stderr
+    thief = subprocess.Popen(
+        [*COMMAND, "resume", "w", "--steal"],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+    )
+    assert thief.stdout is not None
+    assert any("wait_for_file" in line for line in thief.stdout)
+    started.gate.touch()
+    out, _ = thief.communicate(timeout=60)
+    assert (thief.returncode, out.splitlines()[-1]) == (0, "there<after>")
+    returned, _, err = started.end()
+    assert returned == 3
+    assert err.startswith("snaprt: ")
+    assert calls(started).count("look after") == 1
+
+
+def test_a_failed_run_is_retried_from_its_last_state(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    assert (
+        snaprt("run", "tests.cli.agents:reads", f"path={path}", "--run-id", "f", cwd=tmp_path).returncode == 1
+    )
+    path.write_text("here")
+    assert snaprt("resume", "f", cwd=tmp_path).returncode == 1
+    done = snaprt("resume", "f", "--retry", "--json", cwd=tmp_path)
+    assert lines(done)[-1].get("result") == "here", done.stderr

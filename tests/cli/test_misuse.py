@@ -45,6 +45,7 @@ WRONG_USAGE: list[tuple[list[str], str]] = [
     (["resume", "r", "--in-doubt", "maybe"], "maybe.*retry"),
     (["resume", "r", "--answer", "yes"], "--answer isn't JSON.*Text needs quotes"),
     (["resume", "r", "--suspension", "ask-1"], "give --answer as well"),
+    (["resume", "r", "--in-doubt", "retry", "--answer", "1"], "give --answer or --in-doubt"),
     (["resume", "r", "--agent", "nothing"], "lacks a function"),
     (["answer", "r"], "Missing argument.*JSON"),
     (["answer", "r", "{'a': 1}"], "The answer isn't JSON.*double quotes"),

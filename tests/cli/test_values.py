@@ -119,3 +119,22 @@ def test_a_keyword_that_is_taken_is_refused_unless_it_goes_by_position() -> None
     with pytest.raises(UsageError, match="m:agent takes 'run_id' by keyword"):
         values.fit_arguments(agent, "m:agent", ["A"], {"run_id": 1}, {"run_id", "order"})
     assert values.fit_arguments(agent, "m:agent", [], {"order": "A"}, {"run_id", "order"}) == (("A",), {})
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("retry", {"retry": True}),
+        ("done", {"done": None}),
+        ('done {"id": 7}', {"done": {"id": 7}}),
+        ("fail it was refused", {"fail": "it was refused"}),
+    ],
+)
+def test_a_verdict_on_a_call_in_doubt_is_one_of_three(text: str, verdict: dict[str, Any]) -> None:
+    assert values.parse_verdict(text) == verdict
+
+
+@pytest.mark.parametrize("text", ["", "maybe", "retry twice", "fail", "done {", "again"])
+def test_any_other_verdict_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--in-doubt"):
+        values.parse_verdict(text)
