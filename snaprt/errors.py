@@ -121,6 +121,10 @@ class RulesChanged(SnaprtError):
     """The rules in force differ from today's; carries a diff."""
 
 
+class Diverged(SnaprtError):
+    """Lines that run again issue another call than the one on record. Nothing of it was executed."""
+
+
 class CallFailed(SnaprtError):
     """A call that may or may not have happened was declared failed by a person."""
 

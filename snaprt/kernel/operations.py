@@ -13,7 +13,7 @@ import functools
 import importlib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from ..errors import OutsideAgent
 from ..state.modules import importable
@@ -287,14 +287,28 @@ def rules() -> dict[str, Any]:
 
 
 def agent(
-    fn: Any = None, /, *, rules: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None
+    fn: Any = None,
+    /,
+    *,
+    rules: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None,
+    save: Literal["always", "effects"] = "always",
 ) -> Any:
-    """Mark an `async def` as an agent, with the rules under which it decides. Returns it unchanged."""
+    """Mark an `async def` as an agent, with the rules under which it decides. Returns it unchanged.
+
+    `save="effects"` saves state with intents and suspends only, for huge state and cheap reads: a crash then
+    runs the agent's lines since the last one again, with the recorded results fed in their order. That
+    stretch has to be repeatable; a call that differs from its record raises `Diverged`.
+    """
+    if save not in ("always", "effects"):
+        raise ValueError(f'an agent is saved "always" or with its "effects", not {save!r}')
 
     def mark(marked: AgentFn) -> AgentFn:
         if not callable(marked):
             raise TypeError(f"an agent has to be an async function, not {marked!r}")
-        marked.__snaprt_agent__ = {"rules": rules if callable(rules) else dict(rules or {})}  # type: ignore[attr-defined]  # a mark
+        marked.__snaprt_agent__ = {  # type: ignore[attr-defined]  # a mark
+            "rules": rules if callable(rules) else dict(rules or {}),
+            "save": save,
+        }
         return marked
 
     return mark if fn is None else mark(fn)

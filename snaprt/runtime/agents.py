@@ -57,6 +57,11 @@ def rules_of(agent: Any) -> dict[str, Any]:
     return dict(rules() if callable(rules) else rules)
 
 
+def saves_of(agent: Any) -> str:
+    """When the agent's state is saved: "always", or only with its "effects"."""
+    return str((getattr(_bare(agent), "__snaprt_agent__", None) or {}).get("save", "always"))
+
+
 def today(target: str, agent: Agent | None) -> Agent | None:
     """Today's function of a recorded agent, or None where it can't be had by name."""
     if agent is not None:

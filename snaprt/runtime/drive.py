@@ -35,7 +35,7 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from snaprt import state
-from snaprt.errors import NotSerialisable, ResourceUnavailable, SnaprtError, Stalled
+from snaprt.errors import Diverged, NotSerialisable, ResourceUnavailable, SnaprtError, Stalled
 from snaprt.kernel import (
     Answer,
     Ask,
@@ -55,6 +55,7 @@ from snaprt.runtime.calls import Arrival, arrival, carry_out
 from snaprt.runtime.doubts import Doubt, Retry, reconciled, verdict
 from snaprt.runtime.outcomes import Cancelled, Completed, Failed, Outcome, Suspended, Waiting
 from snaprt.runtime.recording import Recorder
+from snaprt.runtime.rerun import Rerun, as_called
 from snaprt.state import resources
 
 # A wall clock can be set while we wait for it; looking again this often (seconds) bounds the harm.
@@ -65,7 +66,15 @@ class Driver:
     """One run in hand. `drive()` returns when it has ended or left the process."""
 
     def __init__(
-        self, recorder: Recorder, *, owner: Mapping[str, Any], distant: float, lease: float, grace: float
+        self,
+        recorder: Recorder,
+        *,
+        owner: Mapping[str, Any],
+        distant: float,
+        lease: float,
+        grace: float,
+        only_effects: bool = False,
+        rerun: Rerun | None = None,
     ) -> None:
         self.kernel: Kernel = recorder.kernel
         self.log = recorder.log
@@ -74,6 +83,8 @@ class Driver:
         self._distant = distant
         self._lease = lease
         self._grace = grace
+        self._only_effects = only_effects
+        self._rerun = rerun or Rerun()
         self._stop_by: float | None = None
         self._arrived: list[Arrival] = []
         self._in_hand: dict[int, anyio.CancelScope] = {}
@@ -147,6 +158,12 @@ class Driver:
             await self._settle()
             if self.kernel.status != "running":
                 return await self._finish()
+            if self._rerun and not self._in_hand and self._nothing_near():
+                raise Diverged(
+                    f"Run {self.log.run} has {self._rerun.missing()} on record, and the agent didn't call that "
+                    "when its lines ran again (save='effects'). They have to repeat themselves: take what isn't "
+                    "repeatable into a tool, or save the agent always."
+                )
             if self._arrived:
                 await self._record()
                 continue
@@ -182,6 +199,9 @@ class Driver:
                         self.kernel.deliver(Closed(command.stand_in, await self._close(command.stand_in)))
             if calls or suspensions:
                 await self._announce(calls, suspensions)
+            elif results := self._rerun.next():
+                for result in results:
+                    self.kernel.deliver(result)
             elif not commands:
                 if self.kernel.idle or self._arrived:
                     return
@@ -191,12 +211,16 @@ class Driver:
         """Save the moment at which these were issued, then start the calls."""
         if self.kernel.status != "running":
             return
-        if not self._dumped([call.step for call in calls], suspensions):
+        calls = [call for call in calls if not self._rerun.takes(call)]
+        effects = [call for call in calls if call.effect != "read"]
+        if (effects or suspensions or not self._only_effects) and not self._dumped(
+            [call.step for call in calls], suspensions
+        ):
             return
         if self.draining:
             self._held_back += calls
             return
-        await self._intend([call for call in calls if call.effect != "read"])
+        await self._intend(effects)
         for call in calls:
             self._start(call)
 
@@ -211,11 +235,13 @@ class Driver:
         """Write what arrived as one result, then hand it to the kernel."""
         arrived, self._arrived = self._arrived, []
         try:
-            self._recorder.dump()
+            if not self._only_effects:
+                self._recorder.dump()
         except NotSerialisable as error:
             # That the tools were called is recorded all the same; the agent is told at these very awaits.
             refused = state.dump((None, error))
             arrived = [replace(item, value=None, error=error, dump=refused) for item in arrived]
+        called = self._as_called(arrived)
         for item in arrived:
             self.kernel.deliver(
                 Result(
@@ -237,12 +263,20 @@ class Driver:
                         "started": item.started,
                         "ended": item.ended,
                         "attempts": list(item.attempts),
+                        **({"called": called[item.step]} if item.step in called else {}),
                     }
                     for item in arrived
                 ]
             },
             values={f"value-{item.step}": item.dump for item in arrived},
         )
+
+    def _as_called(self, arrived: Sequence[Arrival]) -> dict[int, dict[str, Any]]:
+        """What was called, where lines may run again and have to be held against it."""
+        if not self._only_effects:
+            return {}
+        calls = {call.step: call for call in self.kernel.pending_calls()}
+        return {item.step: as_called(calls[item.step]) for item in arrived if item.step in calls}
 
     async def _take_answers(self) -> bool:
         """Take in the answers that lie in the inbox. Says whether there were any."""

@@ -40,14 +40,12 @@ class Recorder:
         epoch: int,
         about: Mapping[str, Any],
         patience: float,
-        only_effects: bool = False,
     ) -> None:
         self.log = log
         self.kernel = kernel
         self.epoch = epoch
         self._about = dict(about)
         self._patience = patience
-        self._only_effects = only_effects
         self._unwritten: state.Dump | None = None
 
     @property

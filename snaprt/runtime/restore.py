@@ -20,6 +20,7 @@ from snaprt.records import Header, Record
 from snaprt.runtime.agents import Agent, rules_of
 from snaprt.runtime.doubts import Doubt
 from snaprt.runtime.outcomes import Cancelled, Completed, Failed, Outcome
+from snaprt.runtime.rerun import Recorded, Rerun
 from snaprt.store import Log
 
 Rules = Mapping[str, Any]
@@ -84,6 +85,7 @@ class Restored:
     fresh: list[Call]
     doubtful: list[Call]
     asked: dict[int, Doubt]
+    rerun: Rerun
 
 
 def restore(log: Log, retry: bool = False) -> Restored:
@@ -105,9 +107,10 @@ def restore(log: Log, retry: bool = False) -> Restored:
     retries = [header.number for header in headers if header.detail.get("retry")]
     void = last.number + 1 if retry else max(retries, default=0)
     failed: set[int] = set()
+    again_later: list[list[Recorded]] = []
     for header in headers:
         if header.kind in ("result", "wake"):
-            failed |= feed(kernel, log.read(header.number), void=header.number < void)
+            failed |= feed(kernel, log.read(header.number), again_later, void=header.number < void)
     for header in headers:
         if "rules" in header.detail and header.number > since:
             kernel.rules = dict(header.detail["rules"])
@@ -123,7 +126,7 @@ def restore(log: Log, retry: bool = False) -> Restored:
         for said in last.detail.get("doubts", ())
         if said["step"] in by_step
     }
-    return Restored(kernel, again, fresh, doubtful, asked)
+    return Restored(kernel, again, fresh, doubtful, asked, Rerun(again_later))
 
 
 def newest_claim(log: Log) -> Header:
@@ -134,29 +137,35 @@ def newest_claim(log: Log) -> Header:
     return header
 
 
-def feed(kernel: Kernel, record: Record, *, void: bool = False) -> set[int]:
+def feed(
+    kernel: Kernel, record: Record, again_later: list[list[Recorded]], *, void: bool = False
+) -> set[int]:
     """Give a restored kernel what was recorded after its state. Errors that are void are left out; gives
-    their steps."""
+    their steps. Results of steps that the state doesn't know go to `again_later`."""
     detail = record.header.detail
     if record.header.kind == "wake":
         kernel.deliver(Answer(detail["suspension"], _value(record, "answer"), detail["by"]))
         return set()
     failed = set()
+    unknown: list[Recorded] = []
     for item in detail["steps"]:
         if void and not item["ok"]:
             failed.add(item["step"])
             continue
         value, error = _value(record, f"value-{item['step']}")
-        kernel.deliver(
-            Result(
-                item["step"],
-                value,
-                error,
-                started=item["started"],
-                ended=item["ended"],
-                attempts=tuple(item["attempts"]),
-            )
+        result = Result(
+            item["step"],
+            value,
+            error,
+            started=item["started"],
+            ended=item["ended"],
+            attempts=tuple(item["attempts"]),
         )
+        if item["step"] in kernel.steps:
+            kernel.deliver(result)
+        else:
+            unknown.append(Recorded(result, item.get("called", {})))
+    again_later.append(unknown)
     return failed
 
 

@@ -26,7 +26,7 @@ from snaprt.errors import Fenced, RunBusy, UsageError
 from snaprt.kernel import Kernel
 from snaprt.records import Header, Keyring
 from snaprt.runtime import answers, owning, restore, view
-from snaprt.runtime.agents import Agent, check_agent, name_of, rules_of, target_of, today
+from snaprt.runtime.agents import Agent, check_agent, name_of, rules_of, saves_of, target_of, today
 from snaprt.runtime.drive import Driver
 from snaprt.runtime.outcomes import Outcome, RunInfo, Suspended, Waiting
 from snaprt.runtime.recording import Recorder
@@ -156,7 +156,12 @@ class Runtime:
             ) from None
         run_id = run_id or f"{name_of(agent).replace('_', '-')}-{secrets.token_hex(4)}"
         kernel = Kernel(run_id, rules_of(agent))
-        about = {"agent": name_of(agent), "target": target_of(agent), "started": time.time()}
+        about = {
+            "agent": name_of(agent),
+            "target": target_of(agent),
+            "started": time.time(),
+            "save": saves_of(agent),
+        }
         first = {"summary": [view.encode(kernel.summary())], "agent": state.dump((agent, args, kwargs)).parts}
         owner = owning.take()
         try:
@@ -208,7 +213,7 @@ class Runtime:
                 kernel.release()
                 return Run(run_id, outcome=asleep)
 
-        about = {key: last.detail[key] for key in ("agent", "target", "started")}
+        about = {key: last.detail[key] for key in ("agent", "target", "started", "save")}
         owner = owning.take()
         claim = {"owner": owner, "lease": self._lease, "doubts": last.detail.get("doubts", [])}
         if change is not None:
@@ -321,7 +326,15 @@ class Runtime:
         restored: restore.Restored | None = None,
     ) -> Run:
         recorder = Recorder(log, kernel, epoch=epoch, about=about, patience=self._patience)
-        driver = Driver(recorder, owner=owner, distant=self._distant, lease=self._lease, grace=self._grace)
+        driver = Driver(
+            recorder,
+            owner=owner,
+            distant=self._distant,
+            lease=self._lease,
+            grace=self._grace,
+            only_effects=about["save"] == "effects",
+            rerun=None if restored is None else restored.rerun,
+        )
         run = Run(log.run, driver)
         self._drivers[log.run], self._runs[log.run] = driver, run
 

@@ -130,3 +130,16 @@ async def waits_for_the_world(ledger: str) -> str:
 async def fails_until_mended(ledger: str) -> str:
     first = await put(ledger, "first")
     return f"{first} {await broken(ledger)}"
+
+
+@snaprt.tool(effect="read")
+async def roll(ledger: str, sides: int) -> int:
+    note(ledger, f"roll {sides}")
+    return sides
+
+
+@snaprt.agent(save="effects")
+async def reads_much(ledger: str) -> list[Any]:
+    first = await asyncio.gather(roll(ledger, 4), roll(ledger, 6))
+    again = [await roll(ledger, sides) for sides in (8, 12 if told(ledger) != "otherwise" else 20)]
+    return [first, again, await put(ledger, "x")]

@@ -212,6 +212,45 @@ async def test_an_attempt_that_takes_too_long_is_a_timeout_in_the_agent(url: str
     assert done == snaprt.Completed("r", "timed out")
 
 
+# --- state with effects only ------------------------------------------------------------------------
+
+
+async def die_at(url: str, monkeypatch: pytest.MonkeyPatch, ledger: str, kind: str) -> None:
+    append = Log.append
+
+    def die(self: Log, what: str, **kwargs: Any) -> Any:
+        if what == kind:
+            raise Lost
+        return append(self, what, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "append", die)
+        with pytest.raises(BaseException):  # noqa: B017, PT011  # Lost, or a group of it
+            async with snaprt.Runtime(url) as rt:
+                await (await rt.start(careful.reads_much, ledger, run_id="r")).outcome()
+
+
+async def test_with_effects_only_recorded_reads_are_fed_again_and_not_called(
+    url: str, ledger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await die_at(url, monkeypatch, ledger, "intent")
+    assert await resumed(url) == snaprt.Completed("r", [[4, 6], [8, 12], "x"])
+    assert lines(ledger) == ["roll 4", "roll 6", "roll 8", "roll 12", "put x r/5"]
+    async with snaprt.Runtime(url) as rt:
+        held = await rt.show("r")
+    assert held.records < 10
+
+
+async def test_with_effects_only_a_call_that_differs_from_its_record_is_refused(
+    url: str, ledger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await die_at(url, monkeypatch, ledger, "intent")
+    tell(ledger, "otherwise")
+    with pytest.raises(snaprt.Diverged, match=r"was roll\(.*12\) and is roll\(.*20\) now"):
+        await resumed(url)
+    assert lines(ledger) == ["roll 4", "roll 6", "roll 8", "roll 12"]
+
+
 # --- owners ---------------------------------------------------------------------------------------
 
 
