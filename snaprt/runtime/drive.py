@@ -160,9 +160,9 @@ class Driver:
                 return await self._finish()
             if self._rerun and not self._in_hand and self._nothing_near():
                 raise Diverged(
-                    f"Run {self.log.run} has {self._rerun.missing()} on record, and the agent didn't call that "
-                    "when its lines ran again (save='effects'). They have to repeat themselves: take what isn't "
-                    "repeatable into a tool, or save the agent always."
+                    f"Run {self.log.run} has {self._rerun.missing()} on record, and the agent didn't call "
+                    "that when its lines ran again (save='effects'). They have to repeat themselves: take "
+                    "what isn't repeatable into a tool, or save the agent always."
                 )
             if self._arrived:
                 await self._record()

@@ -54,7 +54,7 @@ class Rerun:
                         raise Diverged(
                             f"Step {call.step} was {_text(recorded.called)} and is {_text(now)} now: lines "
                             "that run again after a crash (save='effects') have to repeat themselves. "
-                            "Nothing was called. Take what isn't repeatable into a tool, or save the agent always."
+                            "Nothing was called. Take what isn't repeatable into a tool, or save always."
                         )
                     self._issued.add(call.step)
                     return True
