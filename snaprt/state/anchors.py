@@ -84,11 +84,11 @@ class Index:
         """Anchored objects that a dump needed; asked first, so that the next dump needn't fail before."""
         self._modules: dict[str, _Module] = {}
         self._users: list[tuple[str, _Module]] = []
-        self._loaded = 0
+        self._loaded: tuple[int, Any] = (0, None)
 
     def refresh(self, *, full: bool = False) -> None:
         """Brings both indexes up to date, as far as the module's opening says."""
-        if full or len(sys.modules) != self._loaded:
+        if full or _loaded() != self._loaded:
             self._look_for_modules()
         for name, found in self._users:
             if list(map(id, found.module.__dict__.values())) != found.values:
@@ -122,7 +122,7 @@ class Index:
         ]
 
     def _look_for_modules(self) -> None:
-        self._loaded = len(sys.modules)
+        self._loaded = _loaded()
         here = dict(sys.modules)
         for name in [n for n, m in self._modules.items() if here.get(n) is not m.module]:
             self._forget(self._modules.pop(name))
@@ -164,6 +164,11 @@ class Index:
                 found.instances.append(id(value))
         if found.containers:
             self.version += 1
+
+
+def _loaded() -> tuple[int, Any]:
+    """What changes when a module is loaded: how many there are, and the newest."""
+    return len(sys.modules), next(reversed(sys.modules), None)
 
 
 index = Index()

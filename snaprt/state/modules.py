@@ -18,6 +18,7 @@ import builtins
 import functools
 import importlib
 import opcode
+import re
 import sys
 import sysconfig
 from types import CodeType, ModuleType
@@ -65,7 +66,16 @@ def is_library(module: ModuleType) -> bool:
 def _is_library(module: ModuleType) -> bool:
     spec = module.__dict__.get("__spec__")
     origin = getattr(spec, "origin", None)
-    return not isinstance(origin, str) or origin.startswith(_library_paths())
+    return (
+        not isinstance(origin, str)
+        or origin.startswith(_library_paths())
+        or _INSTALLED.search(origin) is not None
+    )
+
+
+# Packages needn't lie where this interpreter installs its own: those of the system below a virtual
+# environment, of the user (`pip --user`), of Debian, of a `.pth`.
+_INSTALLED = re.compile(r"[/\\](site|dist)-packages[/\\]")
 
 
 @functools.cache

@@ -38,10 +38,11 @@ class Sink:
 
     def __init__(self) -> None:
         self._parts: list[Part] = []
-        self._stream: list[Any] = []
+        self._small: list[bytes] = []
         self._last: Any = b""
-        self.streams: list[Any] = []
-        """The stretches of stream between leaves, uncut; complete after `finish`."""
+        self.streams: list[bytes] = []
+        """The stream between the leaves, in pieces of which none ends within an opcode; complete after
+        `finish`."""
 
     def write(self, data: Any) -> None:
         if type(data) is not bytes:
@@ -51,26 +52,33 @@ class Sink:
         if len(data) >= LEAF and _announces(self._last, len(data)):
             self._flush()
             self._parts.append(data)
-        else:
-            # The pure-Python pickler hands out views of a buffer that it then throws away.
-            self._stream.append(data if type(data) is bytes else bytes(data))
-        self._last = data
+            self._last = data
+            return
+        # The pure-Python pickler hands out views of a buffer that it then throws away.
+        piece = data if type(data) is bytes else bytes(data)
+        if len(piece) < _SLICE:
+            self._small.append(piece)
+        else:  # a frame of the pickle; joining these would double a large state
+            self._flush()
+            self._cut(piece)
+        self._last = piece
 
     def finish(self) -> list[Part]:
         self._flush()
         return self._parts
 
     def _flush(self) -> None:
-        stream, self._stream = self._stream, []
-        if not stream:
-            return
-        whole = stream[0] if len(stream) == 1 and type(stream[0]) is bytes else b"".join(stream)
-        self.streams.append(whole)
-        if len(whole) <= _SLICE:
-            self._parts.append(whole)
+        small, self._small = self._small, []
+        if small:
+            self._cut(small[0] if len(small) == 1 else b"".join(small))
+
+    def _cut(self, piece: bytes) -> None:
+        self.streams.append(piece)
+        if len(piece) < LEAF:
+            self._parts.append(piece)
         else:
-            view = memoryview(whole)
-            self._parts += (view[i : i + _SLICE] for i in range(0, len(whole), _SLICE))
+            view = memoryview(piece)
+            self._parts += (view[at : at + _SLICE] for at in range(0, len(piece), _SLICE))
 
 
 def _raw(view: memoryview) -> memoryview:

@@ -41,6 +41,9 @@ class Dumping:
         """The index of anchored objects (`anchors.Hanging`), or None: then nobody has looked yet."""
         self.anchored: list[tuple[Any, Any]] = []
         """The anchored objects that stand in the dump as their places."""
+        self.met: set[int] = set()
+        """By id: what was offered to the reducers so far, which is all but exact builtins. The pickler's memo
+        keeps it alive."""
         self.unfilled: list[tuple[object, Any, Any, Any]] = []
         """Frames met so far whose values aren't written yet. Writing them one by one from here keeps a
         chain of thousands of awaits flat: no pickler ever stands in one frame's values inside another's."""

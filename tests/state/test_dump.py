@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import random
 import subprocess
 import sys
@@ -372,6 +373,37 @@ def test_release_reaches_the_frames_inside_context_managers_and_iterators():
     del coro
     gc.collect()
     assert log == ["in"]
+
+
+def test_a_package_of_another_site_packages_is_a_librarys(tmp_path, monkeypatch):
+    for folder, library in (("lib/python3/dist-packages", True), ("site-packages", True), ("agents", False)):
+        name = f"of_{folder[-13:].replace('-', '_')}"
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / f"{name}.py").write_text("TABLE = {}\n")
+        monkeypatch.syspath_prepend(tmp_path / folder)
+        module = importlib.import_module(name)
+        assert modules.is_library(module) is library
+        assert twin([module.TABLE])[0] is module.TABLE
+        del sys.modules[name]
+
+
+def test_a_global_container_is_found_anywhere_in_a_long_stream(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    generator = random.Random(7)
+    for run in range(20):
+        name = f"tables_{run}"
+        (tmp_path / f"{name}.py").write_text("TABLE, ITEMS = {}, []\n")
+        module = importlib.import_module(name)
+        # Binary leaves hold the very bytes that a reference is found by, and what looks nearly like one.
+        noise = [
+            generator.choice([generator.randbytes(900), b"j\1\0\xf5\xff", b"\xf5\xff", b"j\0\0\xf5"])
+            for _ in range(generator.randrange(400))
+        ]
+        again = twin([noise, module.TABLE, noise[:3], "text", module.ITEMS])
+        assert again[0] == noise
+        assert again[1] is module.TABLE
+        assert again[4] is module.ITEMS
+        del sys.modules[name]
 
 
 def test_a_module_is_by_value_once_marked():
