@@ -5,7 +5,7 @@ Floor 2. Events in, commands out (`events`); the loop agents run on (`loop`, `ta
 store, runtime or host loop above.
 """
 
-from .events import (
+from snaprt.kernel.events import (
     Answer,
     Ask,
     Call,
@@ -24,11 +24,11 @@ from .events import (
     Result,
     Unknown,
 )
-from .kernel import Kernel, Status
-from .loop import AgentLoop
-from .operations import agent, plan, rules, step, suspend, tool
-from .plan import Plan, PlanStep
-from .steps import Step, Suspension
+from snaprt.kernel.kernel import Kernel, Status
+from snaprt.kernel.loop import AgentLoop
+from snaprt.kernel.operations import agent, plan, rules, step, suspend, tool
+from snaprt.kernel.plan import Plan, PlanStep
+from snaprt.kernel.steps import Step, Suspension
 
 __all__ = [
     "AgentLoop",

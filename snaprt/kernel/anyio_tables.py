@@ -18,8 +18,8 @@ from typing import Any
 import anyio
 from anyio.lowlevel import _run_vars  # private; there is no public way to a loop's variables
 
-from ..errors import NotInAgent
-from .whereabouts import calling_line
+from snaprt.errors import NotInAgent
+from snaprt.kernel.whereabouts import calling_line
 
 _BACKEND = "anyio._backends._asyncio"
 _OF_THREADS = frozenset({"_threadpool_idle_workers", "_threadpool_workers"})

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import Rejected
+from snaprt.errors import Rejected
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 

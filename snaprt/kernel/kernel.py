@@ -23,9 +23,9 @@ from contextvars import Context
 from dataclasses import replace
 from typing import Any, Literal
 
-from .. import state
-from . import saving
-from .events import (
+from snaprt import state
+from snaprt.kernel import saving
+from snaprt.kernel.events import (
     KEY_PARAMETER,
     Answer,
     Ask,
@@ -42,12 +42,12 @@ from .events import (
     Result,
     call_of,
 )
-from .loop import AgentLoop
-from .plan import Plan
-from .preview import preview, shorten
-from .steps import Step, Suspension
-from .tasks import AgentFuture, AgentTask, AskFuture, CallFuture
-from .whereabouts import parked_line
+from snaprt.kernel.loop import AgentLoop
+from snaprt.kernel.plan import Plan
+from snaprt.kernel.preview import preview, shorten
+from snaprt.kernel.steps import Step, Suspension
+from snaprt.kernel.tasks import AgentFuture, AgentTask, AskFuture, CallFuture
+from snaprt.kernel.whereabouts import parked_line
 
 Status = Literal["running", "completed", "failed", "cancelled"]
 

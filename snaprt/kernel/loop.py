@@ -30,14 +30,14 @@ from contextvars import Context
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVarTuple
 
-from ..errors import NotInAgent
-from . import anyio_tables, host
-from .noio import without_io
-from .tasks import AgentFuture, AgentTask
-from .whereabouts import calling_line, parked_line
+from snaprt.errors import NotInAgent
+from snaprt.kernel import anyio_tables, host
+from snaprt.kernel.noio import without_io
+from snaprt.kernel.tasks import AgentFuture, AgentTask
+from snaprt.kernel.whereabouts import calling_line, parked_line
 
 if TYPE_CHECKING:
-    from .kernel import Kernel
+    from snaprt.kernel.kernel import Kernel
 
 _Ts = TypeVarTuple("_Ts")
 

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
-from ..errors import NotInAgent
-from .whereabouts import calling_line
+from snaprt.errors import NotInAgent
+from snaprt.kernel.whereabouts import calling_line
 
 LoopT = TypeVar("LoopT", bound=asyncio.AbstractEventLoop)
 

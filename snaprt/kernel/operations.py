@@ -15,12 +15,12 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
-from ..errors import OutsideAgent
-from ..state.modules import importable
-from .approvals import approved, needs_approval, request
-from .events import EFFECTS, KEY_PARAMETER, Effect
-from .loop import AgentLoop
-from .plan import Plan
+from snaprt.errors import OutsideAgent
+from snaprt.kernel.approvals import approved, needs_approval, request
+from snaprt.kernel.events import EFFECTS, KEY_PARAMETER, Effect
+from snaprt.kernel.loop import AgentLoop
+from snaprt.kernel.plan import Plan
+from snaprt.state.modules import importable
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -15,12 +15,12 @@ import gc
 from asyncio import Handle, TimerHandle
 from typing import Any
 
-from ..state import carriers, handles, reducers
-from ..state.kinds import Kind
-from . import tasks
-from .anyio_tables import MADE_BY_BACKENDS, AnyioTables, reduce_made_by_backend
-from .loop import AgentLoop
-from .tasks import AgentFuture, AgentTask, AskFuture, CallFuture
+from snaprt.kernel import tasks
+from snaprt.kernel.anyio_tables import MADE_BY_BACKENDS, AnyioTables, reduce_made_by_backend
+from snaprt.kernel.loop import AgentLoop
+from snaprt.kernel.tasks import AgentFuture, AgentTask, AskFuture, CallFuture
+from snaprt.state import carriers, handles, reducers
+from snaprt.state.kinds import Kind
 
 _LEFT_BEHIND = frozenset({"_exception_tb", "_source_traceback"})
 """Attributes of a future that don't travel: tracebacks. Their text goes with the exception."""

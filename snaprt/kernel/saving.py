@@ -16,13 +16,13 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from .. import frames, state
-from ..errors import SnaprtError
-from .reducers import register
+from snaprt import frames, state
+from snaprt.errors import SnaprtError
+from snaprt.kernel.reducers import register
 
 if TYPE_CHECKING:
-    from .kernel import Kernel
-    from .loop import AgentLoop
+    from snaprt.kernel.kernel import Kernel
+    from snaprt.kernel.loop import AgentLoop
 
 register()
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .events import Call, Effect
+from snaprt.kernel.events import Call, Effect
 
 StepStatus = Literal["pending", "done", "failed", "cancelled", "refused"]
 SuspensionStatus = Literal["open", "answered", "cancelled", "refused"]

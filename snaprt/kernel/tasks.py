@@ -22,11 +22,11 @@ from collections.abc import Coroutine
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NotInAgent
-from .whereabouts import parked_line
+from snaprt.errors import NotInAgent
+from snaprt.kernel.whereabouts import parked_line
 
 if TYPE_CHECKING:
-    from .loop import AgentLoop
+    from snaprt.kernel.loop import AgentLoop
 
     class _PyFuture(asyncio.Future[Any]):
         _state: str
