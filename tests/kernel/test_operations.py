@@ -327,7 +327,7 @@ def test_the_agent_mark_leaves_the_function_as_it_is() -> None:
 
     assert agent(fn) is fn
     assert agent(rules={"model": "m"})(fn) is fn
-    assert fn.__snaprt_agent__ == {"rules": {"model": "m"}}  # type: ignore[attr-defined]  # the mark
+    assert fn.__snaprt_agent__ == {"rules": {"model": "m"}, "save": "always"}  # type: ignore[attr-defined]  # the mark
 
 
 @pytest.mark.parametrize("operation", [lambda: plan("a"), rules])
