@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import gc
 import linecache
+import os
 import platform
 import random
 import sys
@@ -142,10 +143,17 @@ def first_difference(undisturbed: Outcome, replaced: Outcome) -> str | None:
     return None
 
 
-def check(seed: int, *, look: bool = True) -> tuple[str | None, Outcome]:
-    """Run one program both ways; what differs, if anything, and the replaced run."""
+def check(seed: int, *, look: bool = True, folder: str | None = None) -> tuple[str | None, Outcome]:
+    """Run one program both ways; what differs, if anything, and the replaced run.
+
+    With `folder` the program is a file there, for tools that watch files alone.
+    """
     source = Author(seed).program()
     filename = f"<program {seed}>"
+    if folder is not None:
+        filename = os.path.join(folder, filename)
+        with open(filename, "w") as file:
+            file.write(source)
     code = compile(source, filename, "exec")
     undisturbed = run(code, seed, False, look=look)
     try:
@@ -197,6 +205,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--gc", type=int, default=0, help="gc threshold; 1 collects all the time")
     parser.add_argument("--observe", choices=("settrace", "profile", "monitoring"))
+    parser.add_argument("--folder", help="keep the programs as files there")
     parser.add_argument("--show", action="store_true", help="print the program of --seed and stop")
     parser.add_argument("--stop", type=int, default=5, help="stop after so many differences")
     options = parser.parse_args()
@@ -214,7 +223,7 @@ def main() -> int:
     different = suspensions = replaced = ignored = 0
     begin = time.monotonic()
     for seed in range(options.seed, options.seed + options.programs):
-        difference, outcome = check(seed)
+        difference, outcome = check(seed, folder=options.folder)
         suspensions += outcome.suspensions
         replaced += outcome.frames
         ignored += outcome.ignored

@@ -68,7 +68,7 @@ def lines(error: BaseException) -> list[tuple[str, int]]:
         return []
     found, trace = [], error.__traceback__
     while trace is not None:
-        if trace.tb_frame.f_code.co_filename.startswith("<program"):
+        if "<program " in trace.tb_frame.f_code.co_filename:
             found.append((trace.tb_frame.f_code.co_name, trace.tb_lineno))
         trace = trace.tb_next
     return found
