@@ -187,8 +187,8 @@ async def busy(held: object) -> Any:
     """Stands in an exception's handler, in a loop over an async generator, with a cell that is shared."""
     try:
         raise ValueError
-    except ValueError as error:
-        told = lambda: (error, held)  # noqa: E731  # a closure over the frame's cells is the point
+    except ValueError:
+        told = lambda: held  # noqa: E731  # a closure over the frame's cells is the point
         async for _ in numbers(told):
             await nap(held)
 
