@@ -53,7 +53,7 @@ def run(quick: bool) -> list[Table]:
         "- make, fill and prime five frames": made_and_filled,
         "- unpickle their locals (bare pickle)": lambda: pickle.loads(pickled),
     }
-    found = interleaved(parts, 15 if quick else 61)
+    found = interleaved(parts, 15 if quick else 151)
     found |= {"first dump in a process": first_dump, "first load in a process": first_load}
     whole = found["dump and load"]
     rows = [

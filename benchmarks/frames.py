@@ -68,7 +68,7 @@ def times(
 
 def run(quick: bool) -> list[Table]:
     """One table with a row for each subject and contender."""
-    rounds = 7 if quick else 31
+    rounds = 15 if quick else 151
     everybody = [peers.ours(), peers.livekit_durable(), peers.pyteleport()]
     notes = [
         f"{each.name} isn't in the table: {each.why}." for each in everybody if isinstance(each, Missing)

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 
 Call = Callable[[], Any]
 
-# A sample shorter than this, in seconds, says more about the clock and the scheduler than about the call.
-SHORTEST = 0.002
+# Seconds of a sample. Much shorter, and it says more about the clock than about the call; longer, and on a
+# busy machine hardly any sample goes undisturbed.
+SHORTEST = 0.001
 MOST_CALLS = 200  # of one sample: what they make is kept until its end
 
 
@@ -35,11 +36,14 @@ def interleaved(contenders: Mapping[str, Call], rounds: int) -> dict[str, Times]
 
     Each is called a few times beforehand, and then as often per sample as makes it long enough.
     """
+    gc.collect()
+    gc.freeze()  # what is there already is nobody's garbage: emptying the collector is quick then
     counts = {name: _count(call) for name, call in contenders.items()}
     samples: dict[str, list[Times]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, call in contenders.items():
             samples[name].append(sample(call, counts[name]))
+    gc.unfreeze()
     return {
         name: Times(*(statistics.median(column) for column in zip(*taken, strict=True)))
         for name, taken in samples.items()
@@ -56,6 +60,8 @@ def _count(call: Call) -> int:
 def sample(call: Call, count: int = 1) -> Times:
     """Times of one call, as the mean of `count` in a row."""
     gc.collect()
+    if count > 1:
+        call()  # or whoever follows the slowest contender would pay for the caches that it filled
     made = [None] * count
     cpu, wall = process_time(), perf_counter()
     for index in range(count):

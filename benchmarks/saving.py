@@ -30,7 +30,7 @@ from snaprt.records import Keyring
 from snaprt.store import Log, Store
 
 GOAL = 1.3
-SIZES = {"1 MB": (1_000_000, 15), "100 MB": (100_000_000, 5)}
+SIZES = {"1 MB": (1_000_000, 31), "100 MB": (100_000_000, 5)}
 KEY = "5b" * 32  # the figures are the same with any
 
 
