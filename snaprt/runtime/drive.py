@@ -54,6 +54,7 @@ from snaprt.kernel.preview import preview
 from snaprt.runtime.calls import Arrival, arrival, carry_out
 from snaprt.runtime.doubts import Doubt, Retry, reconciled, verdict
 from snaprt.runtime.outcomes import Cancelled, Completed, Failed, Outcome, Suspended, Waiting
+from snaprt.runtime.patience import patiently
 from snaprt.runtime.recording import Recorder
 from snaprt.runtime.rerun import Rerun, as_called
 from snaprt.state import resources
@@ -282,7 +283,12 @@ class Driver:
         """Take in the answers that lie in the inbox. Says whether there were any."""
         found = False
         for suspension in [*self._doubts, *self.kernel.open_suspensions()]:
-            data = await anyio.to_thread.run_sync(self.log.get_answer, suspension)
+            data = await patiently(
+                f"Looking for an answer of run {self.log.run}",
+                self._recorder.patience,
+                self.log.get_answer,
+                suspension,
+            )
             if data is None:
                 continue
             found = True

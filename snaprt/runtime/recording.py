@@ -10,23 +10,15 @@ This file must not know when which record is due: that is the driver's protocol.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any
-
-import anyio
-import anyio.to_thread
-import tenacity
 
 from snaprt import state
 from snaprt.kernel import Kernel
 from snaprt.runtime import view
 from snaprt.runtime.outcomes import Waiting
-from snaprt.store import Log, Transient
-
-logger = logging.getLogger("snaprt")
-
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0  # seconds between tries; the log has its own quick ones beneath
+from snaprt.runtime.patience import patiently
+from snaprt.store import Log
 
 
 class Recorder:
@@ -45,7 +37,7 @@ class Recorder:
         self.kernel = kernel
         self.epoch = epoch
         self._about = dict(about)
-        self._patience = patience
+        self.patience = patience
         self._unwritten: state.Dump | None = None
 
     @property
@@ -87,27 +79,9 @@ class Recorder:
         def once() -> int:
             return self.log.append(kind, detail=whole, sections=sections, epoch=self.epoch).header.number
 
-        number = await self._patiently(once, kind)
+        # A tool's result can't be had again; everything else can wait for a resume.
+        patience = None if kind == "result" else self.patience
+        number: int = await patiently(f"Writing the {kind} record of run {self.log.run}", patience, once)
         if with_state:
             self._unwritten = None
-        return number
-
-    async def _patiently(self, once: Any, kind: str) -> int:
-        def say(attempt: tenacity.RetryCallState) -> None:
-            error = attempt.outcome.exception() if attempt.outcome is not None else None
-            loud = logger.error if kind == "result" else logger.warning
-            loud(
-                "run %s: the %s record couldn't be written (try %d, %.0f s): %s",
-                self.log.run, kind, attempt.attempt_number, attempt.seconds_since_start or 0.0, error,
-            )  # fmt: skip
-
-        tries = tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception_type(Transient),
-            wait=tenacity.wait_random_exponential(_FIRST_PAUSE, _LONGEST_PAUSE),
-            stop=tenacity.stop_never if kind == "result" else tenacity.stop_after_delay(self._patience),
-            sleep=anyio.sleep,
-            before_sleep=say,
-            reraise=True,
-        )
-        number: int = await tries(anyio.to_thread.run_sync, once)
         return number

@@ -97,13 +97,21 @@ def restore(log: Log, retry: bool = False) -> Restored:
     newest = log.newest_state()
     since = newest.header.number if newest is not None else 1
     headers = log.headers(since)
-    last = headers[-1]
     if newest is not None:
         kernel = Kernel.load(newest.sections["state"])
     else:
         agent, args, kwargs = _value(log.read(1), "agent")
         kernel = Kernel(log.run, log.summary().get("rules") or {})
         kernel.start(agent, args, kwargs)
+    try:
+        return _fed(log, kernel, headers, since, retry)
+    except BaseException:
+        kernel.release()  # or its cleanup would run here, in a process that doesn't own the run
+        raise
+
+
+def _fed(log: Log, kernel: Kernel, headers: list[Header], since: int, retry: bool) -> Restored:
+    last = headers[-1]
     retries = [header.number for header in headers if header.detail.get("retry")]
     void = last.number + 1 if retry else max(retries, default=0)
     failed: set[int] = set()

@@ -9,7 +9,6 @@ the runtime's task group; one that is stopped by an error of the store doesn't t
 
 from __future__ import annotations
 
-import functools
 import inspect
 import secrets
 import time
@@ -29,6 +28,7 @@ from snaprt.runtime import answers, owning, restore, view
 from snaprt.runtime.agents import Agent, check_agent, name_of, rules_of, saves_of, target_of, today
 from snaprt.runtime.drive import Driver
 from snaprt.runtime.outcomes import Outcome, RunInfo, Suspended, Waiting
+from snaprt.runtime.patience import patiently
 from snaprt.runtime.recording import Recorder
 from snaprt.store import Log, Store
 from snaprt.store.check import Report
@@ -110,7 +110,8 @@ class Runtime:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        self._store = await _in_thread(
+        self._store = await self._patiently(
+            "Opening the store",
             Store.open,
             self.url,
             keyring=self._keyring,
@@ -165,9 +166,11 @@ class Runtime:
         first = {"summary": [view.encode(kernel.summary())], "agent": state.dump((agent, args, kwargs)).parts}
         owner = owning.take()
         try:
-            log: Log = await _in_thread(self._open.create, run_id)
+            log: Log = await anyio.to_thread.run_sync(self._open.create, run_id)
             detail = {"status": "running", **about, "owner": owner, "lease": self._lease}
-            await _in_thread(log.append, "start", detail=detail, sections=first)
+            await self._patiently(
+                f"Starting run {run_id}", log.append, "start", detail=detail, sections=first
+            )
         except BaseException:
             owning.let_go(owner)
             raise
@@ -193,18 +196,36 @@ class Runtime:
         """
         if run_id in self._drivers:
             return self._runs[run_id]
-        log: Log = await _in_thread(self._open.log, run_id)
-        last = await _in_thread(log.header)
+        log: Log = await self._patiently("Reading the store", self._open.log, run_id)
+        last = await self._patiently("Reading the store", log.header)
         if last.kind == "finish" and not (retry and last.detail["status"] == "failed"):
-            return Run(run_id, outcome=restore.ended(await _in_thread(log.read, last.number)))
+            return Run(
+                run_id,
+                outcome=restore.ended(await self._patiently("Reading the store", log.read, last.number)),
+            )
         if last.detail["status"] == "running" and not steal:
             await self._refuse_if_busy(log, last)
         restore.check_interpreter(run_id, last.interpreter)
 
-        restored = await _in_thread(restore.restore, log, retry)
-        kernel = restored.kernel
-        current = today(last.detail["target"], agent)
-        change = restore.settle_rules(run_id, kernel.rules, current, rules)
+        restored = await self._patiently("Restoring", restore.restore, log, retry)
+        try:
+            return await self._go_on(log, last, restored, today(last.detail["target"], agent), rules)
+        except BaseException:
+            # Released rather than dropped: its cleanup would run here, in a process that doesn't own the run.
+            restored.kernel.release()
+            raise
+
+    async def _go_on(
+        self,
+        log: Log,
+        last: Header,
+        restored: restore.Restored,
+        agent: Agent | None,
+        rules: Literal["recorded", "current"] | None,
+    ) -> Run:
+        """Decide what has to be decided first, claim the run and drive it."""
+        kernel, run_id = restored.kernel, log.run
+        change = restore.settle_rules(run_id, kernel.rules, agent, rules)
         if change is not None:
             kernel.rules = dict(change)
         if change is None and last.kind == "suspend" and not (restored.again or restored.fresh):
@@ -221,7 +242,8 @@ class Runtime:
         if last.kind == "finish":
             claim["retry"] = True
         try:
-            await _in_thread(
+            await self._patiently(
+                f"Claiming run {run_id}",
                 log.append,
                 "claim",
                 detail={"status": "running", **about, **claim},
@@ -230,7 +252,6 @@ class Runtime:
             )
         except BaseException as error:
             owning.let_go(owner)
-            kernel.release()
             if isinstance(error, Fenced):
                 raise RunBusy(
                     f"Run {run_id} was taken by another process at the same moment. Let that one work, or "
@@ -249,11 +270,11 @@ class Runtime:
         UnknownSuspension, AlreadyAnswered, NotSerialisable, and UsageError for an answer that an approval
         or a call in doubt doesn't know.
         """
-        log: Log = await _in_thread(self._open.log, run_id)
-        waiting = (await _in_thread(log.summary)).get("waiting", ())
+        log: Log = await self._patiently("Reading the store", self._open.log, run_id)
+        waiting = (await self._patiently("Reading the store", log.summary)).get("waiting", ())
         suspension = answers.check(run_id, waiting, suspension, value)
         data = b"".join(state.dump((value, by)).parts)
-        await _in_thread(log.put_answer, suspension, data)
+        await anyio.to_thread.run_sync(log.put_answer, suspension, data)
         if run_id in self._drivers:
             self._drivers[run_id].poke()
         return suspension
@@ -262,21 +283,26 @@ class Runtime:
 
     async def list(self) -> list[RunInfo]:
         """Every run at the store, the most recently changed first. Nothing is unpickled."""
-        listed = await _in_thread(lambda: list(self._open.listing()))
+        listed = await self._patiently("Listing the store", lambda: list(self._open.listing()))
         infos = [view.brief(each) for each in listed]
         return sorted(infos, key=lambda info: info.updated, reverse=True)
 
     async def show(self, run_id: str) -> RunInfo:
         """One run with its plan, steps, questions, and where its bytes lie. Nothing is unpickled."""
-        info: RunInfo = await _in_thread(view.full, await _in_thread(self._open.log, run_id))
+        info: RunInfo = await self._patiently(
+            "Reading the store", view.full, await self._patiently("Reading the store", self._open.log, run_id)
+        )
         return info
 
     async def verify(self, run_id: str) -> Report:
         """Prove every record and blob of the run, and say which don't hold."""
-        report: Report = await _in_thread(self._open.verify, run_id)
+        report: Report = await self._patiently("Reading the store", self._open.verify, run_id)
         return report
 
     # --- inside -------------------------------------------------------------------------------
+
+    async def _patiently(self, what: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        return await patiently(what, self._patience, fn, *args, **kwargs)
 
     @property
     def _open(self) -> Store:
@@ -286,12 +312,12 @@ class Runtime:
 
     async def _refuse_if_busy(self, log: Log, last: Header) -> None:
         """Raise RunBusy while the run's owner is taken to be alive."""
-        claim = await _in_thread(restore.newest_claim, log)
+        claim = await self._patiently("Reading the store", restore.newest_claim, log)
         owner = claim.detail["owner"]
         if owning.gone(owner):
             return
         until = last.time + claim.detail["lease"]
-        lease = await _in_thread(log.get_lease)
+        lease = await self._patiently("Reading the store", log.get_lease)
         if lease.get("epoch") == claim.epoch:
             until = max(until, lease.get("until", 0.0))
         if until > time.time():
@@ -307,7 +333,7 @@ class Runtime:
             return None
         questions = [Waiting(doubt.suspension, doubt.payload) for doubt in restored.asked.values()]
         questions += [Waiting(each.id, each.payload) for each in kernel.open_suspensions().values()]
-        answered = set(await _in_thread(log.answers))
+        answered = set(await self._patiently("Reading the store", log.answers))
         until = kernel.next_timer()
         if answered & {each.suspension for each in questions}:
             return None
@@ -364,7 +390,3 @@ class Runtime:
 
         self._tasks.start_soon(work, name=f"run {log.run}")
         return run
-
-
-async def _in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    return await anyio.to_thread.run_sync(functools.partial(fn, *args, **kwargs))

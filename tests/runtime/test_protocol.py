@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import subprocess
 import sys
@@ -235,7 +236,7 @@ async def test_with_effects_only_recorded_reads_are_fed_again_and_not_called(
 ) -> None:
     await die_at(url, monkeypatch, ledger, "intent")
     assert await resumed(url) == snaprt.Completed("r", [[4, 6], [8, 12], "x"])
-    assert lines(ledger) == ["roll 4", "roll 6", "roll 8", "roll 12", "put x r/5"]
+    assert sorted(lines(ledger)) == ["put x r/5", "roll 12", "roll 4", "roll 6", "roll 8"]
     async with snaprt.Runtime(url) as rt:
         held = await rt.show("r")
     assert held.records < 10
@@ -248,7 +249,7 @@ async def test_with_effects_only_a_call_that_differs_from_its_record_is_refused(
     tell(ledger, "otherwise")
     with pytest.raises(snaprt.Diverged, match=r"was roll\(.*12\) and is roll\(.*20\) now"):
         await resumed(url)
-    assert lines(ledger) == ["roll 4", "roll 6", "roll 8", "roll 12"]
+    assert sorted(lines(ledger)) == ["roll 12", "roll 4", "roll 6", "roll 8"]
 
 
 # --- owners ---------------------------------------------------------------------------------------
@@ -286,6 +287,20 @@ async def test_an_owner_that_is_provably_gone_is_not_waited_for(
         process.kill()
         process.wait()
     assert isinstance(await resumed(url), snaprt.Suspended)
+
+
+async def test_a_resume_that_is_refused_runs_none_of_the_agents_cleanup(url: str, ledger: str) -> None:
+    async with snaprt.Runtime(url) as rt:
+        await (await rt.start(agents.two_questions, ledger, run_id="r")).outcome()
+    snaprt.agent(rules={"model": "another"})(agents.two_questions)
+    try:
+        async with snaprt.Runtime(url) as rt:
+            with pytest.raises(snaprt.RulesChanged):
+                await rt.resume("r")
+        gc.collect()
+    finally:
+        del agents.two_questions.__snaprt_agent__  # type: ignore[attr-defined]  # set above
+    assert sorted(lines(ledger)) == ["look left", "look right"]  # and nothing of their finally blocks
 
 
 # --- draining, failing, and stores that fail --------------------------------------------------------
@@ -344,12 +359,12 @@ async def test_a_result_that_cannot_be_written_is_tried_until_it_is_and_said_lou
         return append(self, kind, **kwargs)
 
     monkeypatch.setattr(Log, "append", stutter)
-    monkeypatch.setattr("snaprt.runtime.recording._FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("snaprt.runtime.patience._FIRST_PAUSE", 0.001)
     with caplog.at_level(logging.ERROR, "snaprt"):
         async with snaprt.Runtime(url, patience=0) as rt:
             done = await (await rt.start(careful.puts, ledger, run_id="r")).outcome()
     assert done == snaprt.Completed("r", "x")
-    assert len([r for r in caplog.records if "couldn't be written" in r.message]) == 3
+    assert len([r for r in caplog.records if "couldn't be done" in r.message]) == 3
     assert lines(ledger) == ["put x r/1"]
 
 
