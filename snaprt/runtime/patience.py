@@ -1,0 +1,53 @@
+"""Patience with a store that fails for a moment: try again with backoff, within a deadline, and say so.
+
+Only `Transient` errors are tried again: those of which another try may get rid. What is called has to
+bear being called twice; reading does, and so does appending, since the log settles what an earlier try
+left behind.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import tenacity
+
+from snaprt.store import Transient
+
+logger = logging.getLogger("snaprt")
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0  # seconds between tries; the store has its own quick ones beneath
+
+
+async def patiently(
+    what: str, seconds: float | None, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
+) -> Any:
+    """Call `fn` in a worker thread until it gives something or `seconds` have passed (None: for ever).
+
+    `what` names it in the log: a warning for each failed try, an error where it is tried for ever.
+    """
+
+    def say(attempt: tenacity.RetryCallState) -> None:
+        error = attempt.outcome.exception() if attempt.outcome is not None else None
+        logger.log(
+            logging.ERROR if seconds is None else logging.WARNING,
+            "%s couldn't be done (try %d, after %.0f s): %s",
+            what,
+            attempt.attempt_number,
+            attempt.seconds_since_start or 0.0,
+            error,
+        )
+
+    tries = tenacity.AsyncRetrying(
+        retry=tenacity.retry_if_exception_type(Transient),
+        wait=tenacity.wait_random_exponential(_FIRST_PAUSE, _LONGEST_PAUSE),
+        stop=tenacity.stop_never if seconds is None else tenacity.stop_after_delay(seconds),
+        sleep=anyio.sleep,
+        before_sleep=say,
+        reraise=True,
+    )
+    return await tries(anyio.to_thread.run_sync, functools.partial(fn, *args, **kwargs))
