@@ -72,7 +72,7 @@ async def refund(ledger: str, order: str = "A-17") -> str:
     plan.done("look")
 
     plan.start("settle")
-    await asyncio.sleep(1.5)  # a durable timer: its time goes on while no process has the run
+    await asyncio.sleep(1.0)  # a durable timer: its time goes on while no process has the run
     plan.done("settle")
 
     plan.start("ask")
