@@ -44,7 +44,7 @@ from snaprt.kernel.events import (
 )
 from snaprt.kernel.loop import AgentLoop
 from snaprt.kernel.plan import Plan
-from snaprt.kernel.preview import preview, shorten
+from snaprt.kernel.preview import PAYLOAD_LIMIT, preview, shorten
 from snaprt.kernel.steps import Step, Suspension
 from snaprt.kernel.tasks import AgentFuture, AgentTask, AskFuture, CallFuture
 from snaprt.kernel.whereabouts import parked_line
@@ -255,7 +255,7 @@ class Kernel:
             "plan": [{"name": each.name, "status": each.status, "note": each.note} for each in self.plan],
             "steps": [step.shown() for step in self.steps.values()],
             "waiting": [
-                {"suspension": name, "payload": preview(each.payload)}
+                {"suspension": name, "payload": preview(each.payload, PAYLOAD_LIMIT)}
                 for name, each in self.open_suspensions().items()
             ],
             "rules": {name: preview(rule) for name, rule in self.rules.items()},

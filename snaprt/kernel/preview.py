@@ -28,10 +28,14 @@ class _NotShowable(Exception):
     """The value isn't JSON, or is too large for it."""
 
 
-def preview(value: Any) -> Any:
-    """`value` itself if it is JSON of at most `LIMIT` characters, else `{"preview": text, "size": …}`."""
+PAYLOAD_LIMIT = 64 * LIMIT
+"""The same for the payload of a question: whoever answers has to see what they decide about, a draft or a diff."""
+
+
+def preview(value: Any, limit: int = LIMIT) -> Any:
+    """`value` itself if it is JSON of at most `limit` characters, else `{"preview": text, "size": …}`."""
     try:
-        return _copy(value, [LIMIT], _DEPTH)
+        return _copy(value, [limit], _DEPTH)
     except _NotShowable:
         return {"preview": shorten(value), "size": _size(value)}
 

@@ -326,3 +326,15 @@ def test_a_released_run_still_shows_its_summary() -> None:
     kernel.release()
     assert kernel.summary() == before | {"current_step": "ask-1"}
     assert kernel.pending_calls() == []
+
+
+def test_a_long_payload_is_shown_whole_to_whoever_has_to_answer() -> None:
+    draft = "A line of the draft.\n" * 1000
+
+    async def agent() -> Any:
+        return await suspend({"draft": draft})
+
+    kernel = Kernel("r")
+    kernel.start(agent)
+    kernel.advance()
+    assert kernel.summary()["waiting"] == [{"suspension": "ask-1", "payload": {"draft": draft}}]
