@@ -32,7 +32,8 @@ s3://bucket/agents.
 without it, a key file is made at first use.
 
 [bold]Exit codes:[/bold] 0 completed or suspended, 1 the run failed, 2 wrong usage, 3 refused (busy, \
-changed, damaged, not serialisable), 130 interrupted (the run is kept).
+changed, damaged, not serialisable). Ctrl-C and SIGTERM save the run and exit with 0; a second one \
+leaves at once.
 
 [bold]To begin:[/bold] snaprt demo
 """

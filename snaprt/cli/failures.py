@@ -6,7 +6,7 @@
 | 1 | the run failed, or was cancelled |
 | 2 | wrong usage: a target, argument, run, question, store or key that can't be used as given |
 | 3 | refused: busy, fenced, changed, damaged, not serialisable, in doubt |
-| 130 | interrupted by Ctrl-C; the run is kept (143 for SIGTERM) |
+| 130 | a second Ctrl-C, or one where no run is followed (143 for SIGTERM); a run is kept all the same |
 """
 
 from __future__ import annotations

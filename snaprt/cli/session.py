@@ -164,7 +164,7 @@ async def follow(
             view.close()
         if signals.code and isinstance(outcome, Suspended) and not outcome.waiting:
             view.interrupted(run.id)
-            return signals.code
+            return failures.COMPLETED  # stopped in good order: saved, and nothing in doubt that needn't be
     view.ended(outcome)
     if isinstance(outcome, Failed):
         raise AgentFailed(outcome)

@@ -29,7 +29,7 @@ class _NotShowable(Exception):
 
 
 PAYLOAD_LIMIT = 64 * LIMIT
-"""The same for the payload of a question: whoever answers has to see what they decide about, a draft or a diff."""
+"""The same for the payload of a question: whoever answers has to see what they decide about."""
 
 
 def preview(value: Any, limit: int = LIMIT) -> Any:

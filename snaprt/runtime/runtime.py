@@ -141,7 +141,7 @@ class Runtime:
 
     # --- runs ---------------------------------------------------------------------------------
 
-    async def start(self, agent: Agent, *args: Any, run_id: str | None = None, **kwargs: Any) -> Run:
+    async def start(self, agent: Agent, /, *args: Any, run_id: str | None = None, **kwargs: Any) -> Run:
         """Start a run of `agent(*args, **kwargs)`; its id is `run_id`, or the agent's name and a random part.
 
         Raises UsageError for something that isn't an `async def` or doesn't take these arguments,
