@@ -11,7 +11,8 @@ reaches zstd unproven. At the end the content's digest must be the blob's name.
 
 Chunks are compressed alone, on two threads (both zstd and SHA-256 let go of the GIL). 4 MiB is twice the
 window of zstd's level 3, so cutting costs under one percent. A chunk whose first 64 KiB don't shrink by a
-twentieth is stored as it is: floats, images and archives would cost time and save nothing.
+tenth is stored as it is: floats, images and archives would cost time and save little (float32 of a normal
+distribution: 7 % of the bytes for double the time). A small chunk is compressed without asking its start.
 """
 
 from __future__ import annotations
@@ -34,14 +35,17 @@ Buffer = bytes | bytearray | memoryview
 # The least that a leaf must have to become a blob (DESIGN: any leaf of 64 KiB or more).
 SMALLEST = 64 << 10
 CHUNK = 4 << 20
-LEVEL = 3
+# zstd's usual level, 3, takes a third more time than 2 for 5 % fewer bytes of a message history of 1 MB and
+# 1 % of documents, but for 12 % of a history of 100 MB: it looks further back.
+_LEVEL, _LEVEL_LARGE = 2, 3
 PLAIN, ZSTD = 0, 1
 
 _FRAME = struct.Struct("<IB")
 _NUMBER = struct.Struct("<QB")
 _SAMPLE = 64 << 10
 _HEAD_MOST = 512  # heads of blobs take about 200 bytes
-_WORTH = 0.95
+_WORTH = 0.9
+_SAMPLED_FROM = 512 << 10  # below, the sample costs more than it saves
 _THREADS = min(2, os.cpu_count() or 1)
 
 
@@ -56,6 +60,12 @@ def name_of(content: Buffer) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def compress(content: Buffer) -> bytes:
+    """One zstd frame that tells its content's size."""
+    level = _LEVEL if len(content) < CHUNK else _LEVEL_LARGE
+    return zstandard.ZstdCompressor(level=level, write_content_size=True).compress(content)
+
+
 def shrinks(data: memoryview) -> bool:
     """Whether compressing is worth its time, judged by the start of the data."""
     sample = data[:_SAMPLE]
@@ -67,8 +77,9 @@ def most(length: int) -> int:
     return _HEAD_MOST + length + (length // CHUNK + 1) * (_FRAME.size + MAC_BYTES)
 
 
-def encode(content: Buffer, name: str, keyring: Keyring) -> Iterator[bytes]:
-    """The bytes of a blob object, piece by piece; memory stays at a few chunks."""
+def encode(content: Buffer, name: str, keyring: Keyring) -> Iterator[Buffer]:
+    """The bytes of a blob object, piece by piece; memory stays at a few chunks. Pieces may be views of the
+    content."""
     view = flat(content)
     key = keyring.signer
     head = seal(keyring, BLOB, {"sha256": name, "length": len(view), "chunk": CHUNK})
@@ -77,27 +88,29 @@ def encode(content: Buffer, name: str, keyring: Keyring) -> Iterator[bytes]:
     count = -(-len(view) // CHUNK)
     if count <= 1 or _THREADS == 1:
         for number in range(count):
-            yield _encode_chunk(view[number * CHUNK : (number + 1) * CHUNK], number, bond, key)
+            yield from _encode_chunk(view[number * CHUNK : (number + 1) * CHUNK], number, bond, key)
         return
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="snaprt-blob") as pool:
-        waiting: list[Future[bytes]] = []
+        waiting: list[Future[tuple[Buffer, ...]]] = []
         for number in range(count):
             piece = view[number * CHUNK : (number + 1) * CHUNK]
             waiting.append(pool.submit(_encode_chunk, piece, number, bond, key))
             if len(waiting) > 2 * _THREADS:
-                yield waiting.pop(0).result()
+                yield from waiting.pop(0).result()
         for future in waiting:
-            yield future.result()
+            yield from future.result()
 
 
-def _encode_chunk(piece: memoryview, number: int, bond: bytes, key: Key) -> bytes:
-    codec, stored = PLAIN, bytes(piece)
-    if shrinks(piece):
-        packed = zstandard.ZstdCompressor(level=LEVEL, write_content_size=True).compress(piece)
-        if len(packed) < len(stored):
+def _encode_chunk(piece: memoryview, number: int, bond: bytes, key: Key) -> tuple[Buffer, ...]:
+    codec = PLAIN
+    stored: Buffer = piece
+    if len(piece) < _SAMPLED_FROM or shrinks(piece):
+        packed = compress(piece)
+        # Taking it apart costs time, too: what shrinks little is stored as it is.
+        if len(packed) < _WORTH * len(piece):
             codec, stored = ZSTD, packed
     mac = key.mac(bond, _NUMBER.pack(number, codec), stored)
-    return b"".join((_FRAME.pack(len(stored), codec), stored, mac))
+    return _FRAME.pack(len(stored), codec), stored, mac
 
 
 def decode(

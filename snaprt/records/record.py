@@ -1,7 +1,7 @@
 """Records: one immutable, numbered object of a run's log, as a value and as bytes.
 
 This file puts a record together from its header and packed sections and proves one that was read. It does
-no I/O: what it needs from elsewhere (keyframes, blobs) comes through functions. The byte format is
+no I/O: what it needs from elsewhere (bases, blobs) comes through functions. The byte format is
 docs/format.md.
 
 The head (see envelope.py) is signed; its header names the digest of every section and the digest of the
@@ -42,9 +42,10 @@ class Header:
     state: int | None  # number of the newest record that holds a whole state, this one included
     summary: int | None  # likewise for summaries
     detail: Mapping[str, Any]  # small JSON, by kind
-    # By section name: number of its newest keyframe, and the stored bytes of the deltas against it so far.
-    keyframes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    # By section name, its bases, the keyframe first: number, and stored bytes of the deltas against it.
+    bases: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     sections: tuple[Section, ...] = ()
+    leaves: int = 0  # bytes of the blobs behind the sections
 
     def section(self, name: str) -> Section | None:
         """The entry of a section, or None."""
@@ -63,8 +64,9 @@ class Header:
             "state": self.state,
             "summary": self.summary,
             "detail": dict(self.detail),
-            "keyframes": {name: list(pair) for name, pair in self.keyframes.items()},
+            "bases": {name: [list(pair) for pair in pairs] for name, pairs in self.bases.items()},
             "sections": [section.as_json() for section in self.sections],
+            "leaves": self.leaves,
         }
 
     @classmethod
@@ -73,6 +75,9 @@ class Header:
         previous = header["previous"]
         if previous is not None and not _SHA256.fullmatch(previous):
             raise ValueError("previous")
+        leaves = int(header["leaves"])
+        if leaves < 0:
+            raise ValueError("leaves")
         return cls(
             int(header["number"]),
             str(header["kind"]),
@@ -84,8 +89,12 @@ class Header:
             None if header["state"] is None else int(header["state"]),
             None if header["summary"] is None else int(header["summary"]),
             dict(header["detail"]),
-            {str(name): (int(base), int(spent)) for name, (base, spent) in header["keyframes"].items()},
+            {
+                str(name): tuple((int(number), int(spent)) for number, spent in pairs)
+                for name, pairs in header["bases"].items()
+            },
             tuple(Section.from_json(entry) for entry in header["sections"]),
+            leaves,
         )
 
 
@@ -105,7 +114,7 @@ class Sealed:
 
     header: Header
     digest: str
-    pieces: tuple[bytes, ...] = field(repr=False)
+    pieces: tuple[Buffer, ...] = field(repr=False)
 
     @property
     def size(self) -> int:
@@ -118,11 +127,12 @@ def arranged(names: Sequence[str]) -> list[str]:
     return sorted(names, key=lambda name: (_ORDER.get(name, 1), name))
 
 
-def sealed(header: Header, packed: Sequence[Packed], keyring: Keyring) -> Sealed:
-    """The bytes of a record. `header.sections` must be those of `packed`, in that order."""
+def sealed(header: Header, packed: Sequence[Packed], inside: Sequence[Buffer], keyring: Keyring) -> Sealed:
+    """The bytes of a record with the blobs that lie inside. `header.sections` must be those of `packed`, in
+    that order."""
     head = seal(keyring, RECORD, header.as_json())
     body = [segment for each in packed if not each.section.apart for segment in each.stored]
-    return Sealed(header, digest_of(head), (head, *body))
+    return Sealed(header, digest_of(head), (head, *body, *inside))
 
 
 def digest_of(head: bytes | memoryview) -> str:
@@ -149,9 +159,14 @@ class Head:
         raise KeyError(name)
 
     @property
+    def leaves(self) -> int:
+        """Where the blobs inside of the record start."""
+        return self.length + sum(section.size for section in self.header.sections if not section.apart)
+
+    @property
     def size(self) -> int:
         """How many bytes the whole record takes."""
-        return self.length + sum(section.size for section in self.header.sections if not section.apart)
+        return self.leaves + self.header.leaves
 
 
 def read_head(data: bytes | memoryview, keyring: Keyring, run: str, number: int) -> Head:

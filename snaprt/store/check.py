@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from snaprt.errors import SnaprtError, UnknownRun
 from snaprt.records.keys import Keyring
+from snaprt.records.leaves import Place
 from snaprt.records.record import described, follows, starts
-from snaprt.records.sections import references
+from snaprt.records.sections import Reference, references
 from snaprt.store.history import START, Buffer, History, is_record_name, missing, numbers_in, resized
 from snaprt.store.inbox import Inbox
 from snaprt.store.objects import Objects
@@ -31,7 +32,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class Report:
-    """What a check found. `records`, `blobs` and `answers` were read and prove right; `unused` blobs harm
+    """What a check found. `records`, `blobs` (in records or alone) and `answers` were
+    read and prove right; `unused` blobs harm
     nothing (a writer was stopped between a blob and its record). `bytes` is the size of all objects."""
 
     run: str
@@ -68,6 +70,7 @@ class _Check(History):
         self.found = self.sizes()
         self.problems: list[Problem] = []
         self.used: dict[str, int] = {}
+        self.leaves: set[tuple[str, Place]] = set()
         self.answered = 0
 
     def records(self) -> None:
@@ -113,9 +116,23 @@ class _Check(History):
                     self.used[section.sha256] = section.size
                 raw = self._raw(head, section.name, stored)
                 for reference in references(section, raw, described(self.run, number))[0]:
-                    self.used[reference.name] = reference.length
+                    if reference.place.stored:
+                        self._leaf(number, reference)
+                    else:
+                        self.used[reference.name] = reference.length
             except SnaprtError as error:
                 self._note(_place(number), str(error))
+
+    def _leaf(self, user: int, reference: Reference) -> None:
+        """A leaf inside of a record: what is wrong with it is wrong with that record."""
+        number = reference.place.record
+        if (reference.name, reference.place) in self.leaves:
+            return
+        try:
+            self._inside(number, (reference,))
+            self.leaves.add((reference.name, reference.place))
+        except SnaprtError as error:
+            self._note(_place(number if 0 < number <= user else user), str(error))
 
     def blobs(self) -> None:
         """Every blob, whether a record that can be read refers to it or not."""
@@ -143,7 +160,7 @@ class _Check(History):
             run=self.run,
             problems=tuple(sorted(self.problems, key=lambda problem: problem.object)),
             records=sum(name.startswith("log/") and name not in faulty for name in self.found),
-            blobs=sum(f"blobs/{name}" not in faulty for name in self.used),
+            blobs=sum(f"blobs/{name}" not in faulty for name in self.used) + len(self.leaves),
             answers=self.answered,
             unused=tuple(
                 name[6:] for name in self.found if name.startswith("blobs/") and name[6:] not in self.used

@@ -15,6 +15,7 @@ from __future__ import annotations
 import io
 import json
 import threading
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -23,8 +24,9 @@ from snaprt.errors import Damaged, UnknownRun
 from snaprt.records import blobs
 from snaprt.records.envelope import head_length
 from snaprt.records.keys import Keyring
+from snaprt.records.leaves import Place
 from snaprt.records.record import Head, Header, Record, described, follows, read_head, starts
-from snaprt.records.sections import Keyframe, Reference, Section, join, references, unpack_raw
+from snaprt.records.sections import DEPTH_MOST, Reference, Section, join, references, unpack_raw
 from snaprt.store.failures import explain
 from snaprt.store.objects import ONE_REQUEST, Objects, in_parallel
 
@@ -34,6 +36,8 @@ Buffer = bytes | bytearray | memoryview
 START = 16 << 10
 # How many heads are asked for at once.
 _MANY = 256
+# Of so many records the start is kept: small sections lie there, such as those of the bases of a state.
+_STARTS = 8
 
 
 def numbers_in(sizes: Mapping[str, int]) -> list[int]:
@@ -75,7 +79,8 @@ class History:
         self._starts: dict[int, bytes] = {}
         self._newest = 0
         self._sizes: dict[int, int] = {}  # of records, as last listed
-        self._keyframes: dict[str, Keyframe] = {}
+        self._raws: dict[str, dict[int, bytes]] = {}  # of bases, by section and record
+        self._places: dict[str, Place] = {}  # of leaves, as far as they were read
 
     def _record(self, number: int) -> str:
         return f"runs/{self.run}/log/{number:012d}"
@@ -135,6 +140,7 @@ class History:
                     raise Damaged(f"Run {self.run!r} is damaged: a record is missing ({error}).") from None
                 for number, start in zip(some, read, strict=True):
                     self._heads[number] = self._prove(number, start)
+                self._keep(some[0], read[0])
             heads = [self._heads[n] for n in range(first, self._newest + 1)]
             if heads and first == 1:
                 starts(heads[0])
@@ -155,9 +161,13 @@ class History:
             if number + 1 in self._heads:
                 follows(self._heads[number + 1], head)
             self._heads[number] = head
-            if number == self._newest:
-                self._starts = {number: start}  # the newest summary lies there too
+            self._keep(number, start)
             return head
+
+    def _keep(self, number: int, start: bytes) -> None:
+        self._starts[number] = start
+        while len(self._starts) > _STARTS:
+            del self._starts[next(iter(self._starts))]
 
     def _prove(self, number: int, start: bytes) -> Head:
         """The head at the start of a record, of which more is read if it is longer than most."""
@@ -248,27 +258,51 @@ class History:
     def _raw(self, head: Head, name: str, stored: Buffer) -> bytes:
         section = head.header.section(name)
         assert section is not None
-        base = None if section.base is None else self._keyframe(name, section.base, head.header.number).raw
-        return unpack_raw(section, memoryview(stored), base, described(self.run, head.header.number))
+        number = head.header.number
+        base = None if section.base is None else self._bases(name, section.base, number)
+        return unpack_raw(section, memoryview(stored), base, described(self.run, number))
 
-    def _keyframe(self, name: str, number: int, user: int) -> Keyframe:
-        known = self._keyframes.get(name)
-        if known is not None and known.number == number:
-            return known
+    def _bases(self, name: str, number: int, user: int) -> bytes:
+        """The raw bytes of the base that record `user` names, and of those below it: they are kept, and no
+        others."""
+        chain = [number]
+        while True:
+            section = self._base(name, number, user)
+            if section.base is None:
+                break
+            number, user = section.base, number
+            chain.append(number)
+            if len(chain) > DEPTH_MOST:
+                raise Damaged(
+                    f"{described(self.run, chain[0])} is the top of more than {DEPTH_MOST} bases, which no "
+                    "snaprt writes."
+                )
+        known = self._raws.get(name, {})
+        kept: dict[int, bytes] = {}
+        raw = b""
+        for number in reversed(chain):
+            if number in known:
+                raw = known[number]
+            else:
+                head = self._head(number)
+                section = self._base(name, number, number + 1)
+                stored = memoryview(self._stored(head, (name,))[name])
+                raw = unpack_raw(section, stored, raw, described(self.run, number))
+            kept[number] = raw
+        self._raws[name] = kept
+        return raw
+
+    def _base(self, name: str, number: int, user: int) -> Section:
         if not 0 < number < user:
             raise Damaged(
                 f"{described(self.run, user)} has a delta against record {number}, which isn't before it."
             )
-        head = self._head(number)
-        section = head.header.section(name)
-        if section is None or section.base is not None:
+        section = self._head(number).header.section(name)
+        if section is None:
             raise Damaged(
-                f"{described(self.run, user)} has a delta against record {number}, which is no keyframe."
+                f"{described(self.run, user)} has a delta against record {number}, which has no such section."
             )
-        raw = self._raw(head, name, self._stored(head, (name,))[name])
-        keyframe = Keyframe(number, raw, section.size)
-        self._keyframes[name] = keyframe
-        return keyframe
+        return section
 
     def _parts(self, section: Section, raw: bytes, what: str) -> list[Buffer]:
         found, stream = references(section, raw, what)
@@ -276,16 +310,51 @@ class History:
             return [stream] if stream else []
         distinct = {reference.name: reference for reference in found}
         contents = self._several(list(distinct.values()))
+        self._places.update({reference.name: reference.place for reference in found})
         return join(found, stream, lambda reference: contents[reference.name])
 
     def _several(self, wanted: Sequence[Reference]) -> dict[str, bytearray]:
+        """The contents of leaves: those inside of one record are read together."""
+        contents: dict[str, bytearray] = {}
+        inside: defaultdict[int, list[Reference]] = defaultdict(list)
+        alone: list[Reference] = []
+        for reference in wanted:
+            (inside[reference.place.record] if reference.place.stored else alone).append(reference)
+        for number, some in inside.items():
+            contents.update(self._inside(number, some))
         found = in_parallel(
             self._objects,
             lambda reference: self._fetch(reference.name, reference.length),
-            wanted,
+            alone,
             lambda reference: reference.length,
         )
-        return {reference.name: content for reference, content in zip(wanted, found, strict=True)}
+        contents.update(zip((reference.name for reference in alone), found, strict=True))
+        return contents
+
+    def _inside(self, number: int, wanted: Sequence[Reference]) -> dict[str, bytearray]:
+        """The contents of leaves that lie in one record, proven each by itself."""
+        if not 0 < number <= self._newest:
+            raise Damaged(
+                f"A record of run {self.run!r} says that leaves lie in record {number}, which isn't there."
+            )
+        head = self._head(number)
+        low = min(reference.place.at for reference in wanted)
+        high = max(reference.place.at + reference.place.stored for reference in wanted)
+        if high > head.header.leaves:
+            raise Damaged(
+                f"{described(self.run, number)} hasn't the leaves that another record says lie in it."
+            )
+        view = memoryview(self._part(number, head.leaves + low, head.leaves + high))
+        contents: dict[str, bytearray] = {}
+        for reference in wanted:
+            start = reference.place.at - low
+            stored = view[start : start + reference.place.stored]
+            what = f"Leaf {reference.name[:16]}… in record {number} of run {self.run!r}"
+            read = io.BytesIO(stored).read
+            contents[reference.name] = blobs.decode(
+                read, reference.name, reference.length, self._keyring, what
+            )
+        return contents
 
     def _fetch(self, name: str, length: int | None) -> bytearray:
         what = f"Blob {name[:16]}… of run {self.run!r}"

@@ -3,7 +3,8 @@
 An object is written to a file of its own in `tmp/`, synced, and linked to its name: `link` fails if the
 name is taken, so of all who create one name one succeeds, and a name never shows half an object, whatever
 the process or the machine does. Then the folder is synced, and so is the parent of every folder that was
-made: only then has the object been created.
+made: only then has the object been created. A record is two syncs, and the first of a run a few cheap ones
+more.
 
 Files left in `tmp/` by writers that died are invisible, and removed when a store is first written to and
 they are old.
@@ -23,6 +24,7 @@ from typing import IO
 
 from snaprt.errors import StoreError
 from snaprt.store.failures import explain
+from snaprt.store.objects import Buffer
 
 # No writer needs so long between two pieces of one object; a file untouched since then is left over.
 _STALE = 3600.0
@@ -70,20 +72,22 @@ class LocalObjects:
     def create(self, name: str, data: bytes) -> None:
         target = self._root / name
         try:
-            self._folder(target.parent)
+            made = self._folder(target.parent)
             self._write(target, (data,))
             _sync(target.parent)
+            self._last(made)
         except FileExistsError:
             raise
         except OSError as error:
             raise explain(error, self.url, f"writing {name}") from error
 
-    def put(self, name: str, pieces: Iterable[bytes]) -> None:
+    def put(self, name: str, pieces: Iterable[Buffer]) -> None:
         target = self._root / name
         try:
-            self._folder(target.parent)
+            made = self._folder(target.parent)
             with contextlib.suppress(FileExistsError):  # the same content, by its name
                 self._write(target, pieces)
+            self._last(made)
         except OSError as error:
             raise explain(error, self.url, f"writing {name}") from error
 
@@ -126,10 +130,11 @@ class LocalObjects:
         except OSError as error:
             raise explain(error, self.url, f"reading {name}") from error
 
-    def _write(self, target: Path, pieces: Iterable[bytes]) -> None:
+    def _write(self, target: Path, pieces: Iterable[Buffer]) -> None:
         """One file, synced and linked to its name. Raises FileExistsError if the name is taken."""
         folder = self._root / "tmp"
-        self._folder(folder)
+        if not self._swept:  # what lies there needn't last, nor does the folder
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._sweep(folder)
         new = folder / f"{os.getpid()}-{secrets.token_hex(8)}"
         # Readable by the owner alone: state is private, even where the folder isn't.
@@ -155,20 +160,26 @@ class LocalObjects:
         finally:
             os.unlink(new)
 
-    def _folder(self, folder: Path) -> None:
-        """Makes a folder and those above it, each synced into its parent."""
+    def _folder(self, folder: Path) -> list[Path]:
+        """Makes a folder and those above it; gives those that `_last` must make last, the lowest first."""
         if folder in self._known:
-            return
+            return []
         inside = [folder, *folder.parents]
         missing = [path for path in inside if not path.is_dir()]
-        # Those inside of the store are synced even if they are there: another process may have made them
-        # and not have synced them yet, and what we write into them must last.
-        ours = [path for path in inside if path == self._root or self._root in path.parents]
-        for path in sorted({*missing, *ours}):
+        for path in reversed(missing):
             with contextlib.suppress(FileExistsError):
                 path.mkdir(mode=0o700)
-            _sync(path.parent)
-        self._known.add(folder)
+        # Those inside of the store are synced even if they were there: another process may have made them
+        # and not have synced them yet, and what we write into them must last.
+        ours = {path for path in inside if path == self._root or self._root in path.parents}
+        return [path for path in inside if path in missing or path in ours - self._known]
+
+    def _last(self, folders: Iterable[Path]) -> None:
+        """Syncs folders into their parents. After the file and its folder: a filesystem with a journal has
+        written them with those, and has nothing left to do."""
+        for folder in folders:
+            _sync(folder.parent)
+            self._known.add(folder)
 
     def _sweep(self, folder: Path) -> None:
         if self._swept:

@@ -2,8 +2,8 @@
 
 Appending is creating the next number, which only one can. Whoever finds it taken is fenced: another process
 owns the run. But an answer can get lost, and clients make lost requests again by themselves, so before that
-verdict the record is read back: if it is ours, by its digest, the append succeeded. Blobs are stored first;
-a record never refers to what isn't there.
+verdict the record is read back: if it is ours, by its digest, the append succeeded. Blobs that are objects
+are stored first; a record never refers to what isn't there.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from snaprt.errors import Damaged, Fenced, RunExists, StoreError
 from snaprt.records import blobs
 from snaprt.records.envelope import head_length
 from snaprt.records.keys import Keyring
+from snaprt.records.leaves import OWN_OBJECT, Leaves, Place
 from snaprt.records.record import Head, Header, Sealed, arranged, described, digest_of, sealed
-from snaprt.records.sections import DELTAS, Keyframe, Packed, pack
+from snaprt.records.sections import DEPTHS, Base, Packed, pack, references
 from snaprt.store.check import Report, check
 from snaprt.store.failures import Transient
 from snaprt.store.history import START, Buffer, History
@@ -76,41 +77,57 @@ class Log(History):
         with self._lock:
             self._ready()
             self._settle_unsure()
-            packed = [
-                pack(name, (sections or {})[name], self._basis(name))
-                for name in arranged(list(sections or {}))
-            ]
-            added = self._put_blobs(packed)
-            record = self._seal(kind, dict(detail or {}), packed, epoch)
+            given = sections or {}
+            stacks = {name: self._stack(name) for name in arranged(list(given))}
+            leaves = Leaves(self._newest + 1, self._known, self._keyring)
+            packed = [pack(name, given[name], leaves, stack) for name, stack in stacks.items()]
+            added = self._put_blobs(packed, leaves)
+            record = self._seal(kind, dict(detail or {}), packed, leaves, epoch)
             self._create(record)
-            self._adopt(record, packed)
+            self._adopt(record, packed, leaves)
             return Stored(record.header, record.digest, added + record.size)
 
-    def _basis(self, name: str) -> Keyframe | None:
-        """The keyframe that a section is packed against, read from the store once if the log was opened
-        anew."""
-        if name not in DELTAS or not self._newest:
-            return None
-        found = self._head(self._newest).header.keyframes.get(name)
-        if found is None:
-            return None
-        number, spent = found
-        keyframe = self._keyframe(name, number, self._newest + 1)
-        return Keyframe(number, keyframe.raw, keyframe.size, spent)
+    def _stack(self, name: str) -> list[Base]:
+        """The bases that a section is packed against, read from the store once if the log was opened anew."""
+        if name not in DEPTHS or not self._newest:
+            return []
+        pairs = self._head(self._newest).header.bases.get(name, ())
+        if not pairs:
+            return []
+        top = pairs[-1][0]
+        if top not in self._raws.get(name, {}):
+            raw = self._bases(name, top, self._newest + 1)
+            found = references(self._base(name, top, top + 1), raw, described(self.run, top))[0]
+            self._places.update({reference.name: reference.place for reference in found})
+        raws = self._raws[name]
+        sections = [self._base(name, number, self._newest + 1) for number, _ in pairs]
+        return [
+            Base(number, raws[number], section.size, section.base is None, spent)
+            for (number, spent), section in zip(pairs, sections, strict=True)
+        ]
 
-    def _seal(self, kind: str, detail: dict[str, Any], packed: Sequence[Packed], epoch: int) -> Sealed:
+    def _known(self, name: str, alone: bool) -> Place | None:
+        """Where a leaf lies already, as far as that was read or written here; objects are listed once."""
+        found = self._places.get(name)
+        if found is None and alone and name in self._listed():
+            return OWN_OBJECT
+        return found
+
+    def _listed(self) -> set[str]:
+        if self._blobs is None:
+            self._blobs = set(self._objects.sizes(f"runs/{self.run}/blobs")) if self._newest else set()
+        return self._blobs
+
+    def _seal(
+        self, kind: str, detail: dict[str, Any], packed: Sequence[Packed], leaves: Leaves, epoch: int
+    ) -> Sealed:
         number = self._newest + 1
         before = self._head(self._newest) if self._newest else None
         names = {each.section.name for each in packed}
-        keyframes = dict(before.header.keyframes) if before else {}
+        bases = dict(before.header.bases) if before else {}
         for each in packed:
-            name = each.section.name
-            if each.section.base is not None:
-                keyframes[name] = (each.section.base, each.spent)
-            elif each.raw is not None:
-                keyframes[name] = (number, 0)
-            else:
-                keyframes.pop(name, None)
+            bases[each.section.name] = tuple((base.number, base.spent) for base in each.bases)
+        bases = {name: pairs for name, pairs in bases.items() if pairs}
         header = Header(
             number=number,
             kind=kind,
@@ -122,24 +139,19 @@ class Log(History):
             state=number if "state" in names else before.header.state if before else None,
             summary=number if "summary" in names else before.header.summary if before else None,
             detail=detail,
-            keyframes=keyframes,
+            bases=bases,
             sections=tuple(each.section for each in packed),
+            leaves=leaves.size,
         )
-        return sealed(header, packed, self._keyring)
+        return sealed(header, packed, leaves.inside, self._keyring)
 
-    def _put_blobs(self, packed: Sequence[Packed]) -> int:
-        """Stores the blobs that aren't there yet; gives the bytes it wrote."""
-        contents: dict[str, Buffer] = {}
+    def _put_blobs(self, packed: Sequence[Packed], leaves: Leaves) -> int:
+        """Stores the blobs that are objects and aren't there yet; gives the bytes it wrote."""
+        contents: dict[str, Buffer] = dict(leaves.objects)
         for each in packed:
-            contents.update(each.blobs)
-            if each.section.apart:
+            if each.section.apart and each.section.sha256 not in self._listed():
                 contents[each.section.sha256] = b"".join(each.stored)
-        if not contents:
-            return 0
-        folder = f"runs/{self.run}/blobs"
-        if self._blobs is None:
-            self._blobs = set(self._objects.sizes(folder)) if self._newest else set()
-        new = [(name, content) for name, content in contents.items() if name not in self._blobs]
+        new = list(contents.items())
         if not new:
             return 0
 
@@ -147,7 +159,7 @@ class Log(History):
             name, content = item
             written = 0
 
-            def pieces() -> Iterator[bytes]:
+            def pieces() -> Iterator[Buffer]:
                 nonlocal written
                 written = 0
                 for piece in blobs.encode(content, name, self._keyring):
@@ -158,13 +170,13 @@ class Log(History):
             return written
 
         total = sum(in_parallel(self._objects, put, new, lambda item: memoryview(item[1]).nbytes))
-        self._objects.settle(folder)
-        self._blobs.update(name for name, _ in new)
+        self._objects.settle(f"runs/{self.run}/blobs")
+        self._listed().update(contents)
         return total
 
     def _create(self, record: Sealed) -> None:
         number = record.header.number
-        data = record.pieces[0] if len(record.pieces) == 1 else b"".join(record.pieces)
+        data = b"".join(record.pieces)
         try:
             self._insist(lambda: self._objects.create(self._record(number), data))
         except FileExistsError:
@@ -211,16 +223,15 @@ class Log(History):
         # safe verdict.
         self._unsure = None
 
-    def _adopt(self, record: Sealed, packed: Sequence[Packed]) -> None:
+    def _adopt(self, record: Sealed, packed: Sequence[Packed], leaves: Leaves) -> None:
         head = record.pieces[0]
         number = record.header.number
         self._heads[number] = Head(record.header, record.digest, len(head))
         self._newest = number
         self._unsure = None
-        self._starts = {}
+        self._places.update(leaves.places)
         for each in packed:
-            if each.raw is not None:
-                self._keyframes[each.section.name] = Keyframe(number, each.raw, each.section.size)
+            self._raws[each.section.name] = {base.number: base.raw for base in each.bases}
 
     def put_answer(self, suspension: str, data: bytes) -> None:
         """Puts an answer into the inbox, signed. The first wins: raises AlreadyAnswered if there is one."""

@@ -21,6 +21,7 @@ from typing import IO, Any, Protocol, TypeVar
 
 from snaprt.store.failures import beyond_end, explain, lost_race, missing_bucket
 
+Buffer = bytes | bytearray | memoryview
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -72,7 +73,7 @@ class Objects(Protocol):
     def create(self, name: str, data: bytes) -> None:
         """Creates the object, whole, if the name is free. Raises FileExistsError if it isn't."""
 
-    def put(self, name: str, pieces: Iterable[bytes]) -> None:
+    def put(self, name: str, pieces: Iterable[Buffer]) -> None:
         """Writes an object whose name says its content: whole or not at all; who else does it writes the
         same."""
 
@@ -235,14 +236,14 @@ class FsspecObjects:
         except Exception:
             return False  # then the error that led here is the one to tell
 
-    def put(self, name: str, pieces: Iterable[bytes]) -> None:
+    def put(self, name: str, pieces: Iterable[Buffer]) -> None:
         path = self._path(name)
         target = path
         try:
             if self._beside:
                 target = f"{path}.part"
                 self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
-            held: list[bytes] = []
+            held: list[Buffer] = []
             size = 0
             rest = iter(pieces)
             for piece in rest:

@@ -49,6 +49,8 @@ class Reader:
         """The headers, with each section's bytes under `content`."""
         found: list[dict[str, Any]] = []
         raws: dict[tuple[int, str], bytes] = {}
+        tables: dict[tuple[int, str], int] = {}
+        areas: dict[int, bytes] = {}  # the blobs in each record
         previous = None
         for number, path in enumerate(sorted((self.folder / "log").iterdir()), 1):
             assert path.name == f"{number:012d}"
@@ -61,40 +63,60 @@ class Reader:
             previous = hashlib.sha256(head).hexdigest()
             header["content"] = {}
             for section in header["sections"]:
-                size = sum(section["segments"])
+                size = sum(segment[1] for segment in section["segments"])
                 if section.get("apart"):
-                    stored = self.blob(section["sha256"])
+                    stored = self.blob(section["sha256"], self.object(section["sha256"]))
                 else:
                     stored, body = body[:size], body[size:]
                 assert hashlib.sha256(stored).hexdigest() == section["sha256"]
                 base = raws[section["base"], section["name"]] if section["codec"] == "delta" else b""
-                raw, at = b"", 0
-                for i, length in enumerate(section["segments"]):
-                    window = base[max(0, 8 * i - 4) * MIB : (8 * i + 12) * MIB]
-                    dictionary = zstandard.ZstdCompressionDict(window, zstandard.DICT_TYPE_RAWCONTENT)
-                    tool = zstandard.ZstdDecompressor(dict_data=dictionary if len(window) >= 8 else None)
-                    raw += tool.decompress(stored[at : at + length])
-                    at += length
+                raw = b""
+                for length, size, *place in section["segments"]:
+                    if not size:
+                        raw += base[place[0] : place[0] + length]
+                        continue
+                    tool = zstandard.ZstdDecompressor()
+                    if place:
+                        window = base[place[0] : place[1]]
+                        assert len(window) == place[1] - place[0] >= 8
+                        dictionary = zstandard.ZstdCompressionDict(window, zstandard.DICT_TYPE_RAWCONTENT)
+                        tool = zstandard.ZstdDecompressor(dict_data=dictionary)
+                    raw, stored = raw + tool.decompress(stored[:size]), stored[size:]
+                    assert 0 < length <= 8 * MIB
+                assert sum(segment[0] for segment in section["segments"]) == len(raw)
+                assert stored == b""
                 assert len(raw) == section["raw"]
                 raws[number, section["name"]] = raw
-                header["content"][section["name"]] = self.leaves(raw, section["references"])
-            assert body == b""
+                tables[number, section["name"]] = section["references"]
+            assert len(body) == header["leaves"]
+            areas[number] = body
+            for (at, name), count in tables.items():
+                if at == number:
+                    header["content"][name] = self.leaves(raws[number, name], count, areas)
             found.append(header)
         return found
 
-    def leaves(self, raw: bytes, count: int) -> bytes:
-        stream, content, at = raw[48 * count :], b"", 0
+    def leaves(self, raw: bytes, count: int, areas: dict[int, bytes]) -> bytes:
+        stream, content, at = raw[72 * count :], b"", 0
         for i in range(count):
-            entry = raw[48 * i : 48 * i + 48]
-            position, length = (int.from_bytes(entry[k : k + 8], "little") for k in (0, 8))
-            leaf = self.blob(entry[16:].hex())
+            entry = raw[72 * i : 72 * i + 72]
+            position, length, record, start, size = (
+                int.from_bytes(entry[k : k + 8], "little") for k in (0, 8, 48, 56, 64)
+            )
+            name = entry[16:48].hex()
+            assert (record == 0) == (size == 0)
+            stored = areas[record][start : start + size] if record else self.object(name)
+            leaf = self.blob(name, stored)
             assert len(leaf) == length
             content += stream[at:position] + leaf
             at = position
         return content + stream[at:]
 
-    def blob(self, name: str) -> bytes:
-        header, head, body = self.head((self.folder / "blobs" / name).read_bytes(), b"B")
+    def object(self, name: str) -> bytes:
+        return (self.folder / "blobs" / name).read_bytes()
+
+    def blob(self, name: str, data: bytes) -> bytes:
+        header, head, body = self.head(data, b"B")
         content, number = b"", 0
         while body:
             size, codec = int.from_bytes(body[:4], "little"), body[4:5]
@@ -118,21 +140,24 @@ class Reader:
 
 
 def contents() -> list[dict[str, list[bytes]]]:
-    """Sections of a small log that has everything: a delta, a blob that shrinks, values, a record without a
-    state."""
+    """Sections of a small log that has everything: deltas on deltas, a copy, a blob in its record and one
+    alone, values, a record without a state."""
     dice = random.Random(1)
-    lines = [dice.randbytes(20).hex().encode() for _ in range(300)]
-    leaf = b"0123456789" * 7000
+    lines = [dice.randbytes(20).hex().encode() for _ in range(1700)]
+    leaf, large = b"0123456789" * 7000, dice.randbytes(32) * 140_000
+    # Cut as a dump cuts its stream, so that only leaves are long.
+    stream = [b"".join(lines[at : at + 850]) for at in (0, 850)]
     return [
-        {"state": [b"".join(lines), leaf, b"end"], "summary": [b'{"step":null}'], "values": [b"arguments"]},
-        {"state": [b"".join(lines), b"more", leaf, b"end"], "summary": [b'{"step":"ask"}']},
+        {"state": [*stream, leaf, large, b"end"], "summary": [b'{"step":null}'], "values": [b"arguments"]},
+        {"state": [*stream, b"more", leaf, large, b"end"], "summary": [b'{"step":"ask"}']},
+        {"state": [*stream, b"more and more", leaf, b"end"], "summary": [b'{"step":"ask"}']},
         {"values": [b"outcome"]},
     ]
 
 
 def write(store: Store) -> None:
     log = store.create("golden")
-    for kind, sections in zip(("start", "suspend", "finish"), contents(), strict=True):
+    for kind, sections in zip(("start", "suspend", "wake", "finish"), contents(), strict=True):
         log.append(kind, detail={"n": kind}, sections=sections)
     log.put_answer("ask-1", b"yes")
 
@@ -146,6 +171,7 @@ def test_a_reader_written_from_the_page_alone_reads_what_is_stored(tmp_path: Pat
     states = [
         [*noise, large, b"between", bytes(70_000), b"end"],
         [noise[3], *noise, large, b"end"],
+        [noise[3], *noise, b"more", large, b"end"],
         [b"short"],
         [],
     ]
@@ -156,8 +182,9 @@ def test_a_reader_written_from_the_page_alone_reads_what_is_stored(tmp_path: Pat
     found = reader.log()
     assert [header["content"]["state"] for header in found] == [b"".join(state) for state in states]
     sections = [header["sections"][1] for header in found]
-    assert [len(section["segments"]) for section in sections] == [2, 2, 1, 0]
-    assert [section["codec"] for section in sections[:2]] == ["zstd", "delta"]
+    assert [len(section["segments"]) for section in sections] == [2, 3, 3, 1, 0]
+    assert [section["codec"] for section in sections[:3]] == ["zstd", "delta", "delta"]
+    assert [section.get("base") for section in sections[:3]] == [None, 1, 2]
     assert reader.answer("ask-1") == b"yes"
 
 
@@ -170,14 +197,21 @@ def test_the_first_log_of_this_format_is_still_read() -> None:
         assert {name: b"".join(parts) for name, parts in record.sections.items()} == {
             name: b"".join(parts) for name, parts in sections.items()
         }
-    assert [header.kind for header in log.headers()] == ["start", "suspend", "finish"]
-    assert log.header(2).section("state").codec == "delta"  # type: ignore[union-attr]  # it is there
+    assert [header.kind for header in log.headers()] == ["start", "suspend", "wake", "finish"]
+    second, third = (log.header(number).section("state") for number in (2, 3))
+    assert second is not None
+    assert third is not None
+    assert (second.base, third.base) == (1, 2)
+    assert any(not segment.stored for segment in second.segments), "a copy"
     assert log.get_answer("ask-1") == b"yes"
     report = log.verify()
-    assert (report.problems, report.records, report.blobs, report.answers, report.unused) == ((), 3, 1, 1, ())
+    assert (report.problems, report.records, report.blobs, report.answers, report.unused) == ((), 4, 2, 1, ())
 
 
 def test_the_page_s_reader_reads_the_first_log_too() -> None:
     reader = Reader(GOLDEN / "runs" / "golden", GOLDEN_KEY)
-    assert [header["content"].get("values") for header in reader.log()] == [b"arguments", None, b"outcome"]
+    found = reader.log()
+    assert [header["content"].get("values") for header in found] == [b"arguments", None, None, b"outcome"]
+    states = [b"".join(sections.get("state", [])) for sections in contents()]
+    assert [header["content"].get("state", b"") for header in found] == states
     assert reader.answer("ask-1") == b"yes"

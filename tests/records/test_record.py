@@ -15,6 +15,7 @@ import snaprt.store
 from snaprt.errors import Damaged
 from snaprt.records import Header
 from snaprt.records.envelope import LONGEST_HEADER, RECORD, head_length, seal
+from snaprt.records.leaves import Leaves
 from snaprt.records.record import follows, read_head, sealed, starts
 from snaprt.records.sections import pack
 from tests.store.held import KEYRING
@@ -40,16 +41,20 @@ headers = st.builds(
     state=st.none() | st.integers(1, 1000),
     summary=st.none() | st.integers(1, 1000),
     detail=st.dictionaries(st.text(), json, max_size=4),
-    keyframes=st.dictionaries(st.text(), st.tuples(st.integers(1, 99), st.integers(0, 99)), max_size=2),
+    bases=st.dictionaries(
+        st.text(),
+        st.lists(st.tuples(st.integers(1, 99), st.integers(0, 99)), min_size=1, max_size=4).map(tuple),
+        max_size=2,
+    ),
 )
 
 
 @settings(max_examples=80, deadline=None)
 @given(headers, st.binary(max_size=500))
 def test_a_header_comes_back_as_it_was(header: Header, body: bytes) -> None:
-    packed = pack("values", [body])
-    whole = Header(**{**vars(header), "sections": (packed.section,)})
-    record = sealed(whole, [packed], KEYRING)
+    packed = pack("values", [body], Leaves(1, lambda name, alone: None, KEYRING))
+    whole = Header(**{**vars(header), "sections": (packed.section,), "leaves": 7})
+    record = sealed(whole, [packed], [b"sev", b"en b"], KEYRING)
     data = b"".join(record.pieces)
     head = read_head(data, KEYRING, header.run, header.number)
     assert head.header == whole
@@ -57,6 +62,7 @@ def test_a_header_comes_back_as_it_was(header: Header, body: bytes) -> None:
     assert head.size == record.size == len(data)
     start, end = head.place("values")
     assert data[start:end] == b"".join(packed.stored)
+    assert data[head.leaves :] == b"seven b"
 
 
 def header(number: int, previous: str | None) -> Header:
@@ -64,9 +70,9 @@ def header(number: int, previous: str | None) -> Header:
 
 
 def test_a_chain_holds_only_in_its_order() -> None:
-    first = sealed(header(1, None), [], KEYRING)
-    second = sealed(header(2, first.digest), [], KEYRING)
-    heads = [read_head(each.pieces[0], KEYRING, "r", n) for n, each in ((1, first), (2, second))]
+    first = sealed(header(1, None), [], [], KEYRING)
+    second = sealed(header(2, first.digest), [], [], KEYRING)
+    heads = [read_head(bytes(each.pieces[0]), KEYRING, "r", n) for n, each in ((1, first), (2, second))]
     starts(heads[0])
     follows(heads[1], heads[0])
     with pytest.raises(Damaged, match="is the first"):

@@ -59,7 +59,7 @@ class Held:
             self.data[name] = bytes(data)
         self.after(name)
 
-    def put(self, name: str, pieces: Iterable[bytes]) -> None:
+    def put(self, name: str, pieces: Iterable[bytes | bytearray | memoryview]) -> None:
         self.asked["put"] += 1
         self.data[name] = b"".join(pieces)
 
