@@ -69,6 +69,8 @@ def run(
     module = loading.load(name)
     suite = unittest.defaultTestLoader.loadTestsFromModule(module)
     getattr(module, "setUpModule", lambda: None)()
+    gc.collect()
+    gc.freeze()  # what is loaded by now needn't be gone through again after each of hundreds of tests
     try:
         seen: dict[str, int] = {}
         for test in each_test(suite):

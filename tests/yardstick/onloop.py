@@ -1,10 +1,11 @@
 """Runs asyncio programs of the `test` package on the agent loop, saved and restored between any two turns.
 
 A test method that is a coroutine function (of an `IsolatedAsyncioTestCase`, or wrapped by a decorator that
-runs it) becomes the agent of a run, together with its set-up, tear-down and clean-ups. After every turn of
-the loop, idle or not, the run is saved, the old one released, and what was loaded goes on. The test case
-itself travels in the state, by its class and its `__dict__`: the assertions that the coroutine makes later
-are made on the restored one. The clock is a number that jumps to the next timer when everybody waits.
+runs it) becomes a task of a run, with its set-up, tear-down and clean-ups around it. After every turn of the
+loop in which it stands at an await, idle or not, the run is saved, the old one released, and what was loaded
+goes on. The test case itself travels in the state, by its class and its `__dict__`: the assertions that the
+coroutine makes later are made on the restored one. The clock is a number that jumps to the next timer when
+everybody waits.
 
 `loop` is the same without saving. What fails there fails because of the agent loop and not of a restore.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import inspect
 import io
 import signal
@@ -23,6 +25,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from snaprt import frames
 from snaprt.errors import SnaprtError
 from snaprt.kernel import Kernel
 from snaprt.kernel import kernel as kernel_module
@@ -118,6 +121,15 @@ def _one(test: unittest.TestCase, label: str, how: str) -> Told:
     return told
 
 
+def _stands_in(code: Any, kernel: Kernel) -> bool:
+    """Whether the coroutine of the test waits: it has begun and hasn't ended."""
+    for task in asyncio.all_tasks(kernel.loop):
+        coro: Any = task.get_coro()
+        if inspect.iscoroutine(coro) and frames.original_code(coro.cr_code) is code:
+            return inspect.getcoroutinestate(coro) == inspect.CORO_SUSPENDED
+    return False
+
+
 def _drive(test: unittest.TestCase, method: Any, told: Told, *, saving: bool) -> BaseException | None:
     now = [1_000_000.0]
 
@@ -126,20 +138,26 @@ def _drive(test: unittest.TestCase, method: Any, told: Told, *, saving: bool) ->
 
     kernel = Kernel("yardstick", {}, clock=clock)
     kernel.start(play, (test, method))
+    code = inspect.unwrap(method).__code__
     for _ in range(TURNS):
         kernel.advance()
         if kernel.status != "running":
             return kernel.error
-        told.suspensions += 1
-        if saving:
+        stands = _stands_in(code, kernel)
+        told.suspensions += stands
+        if saving and stands:
+            refused = False
             try:
                 parts = [bytes(part) for part in kernel.save().parts]
             except SnaprtError as refusal:
                 told.refusals.append(f"{type(refusal).__name__}: {refusal}")
+                refused = True
             else:
                 kernel.release()
                 kernel = Kernel.load(parts, clock=clock)
                 told.frozen += 1
+            if refused:
+                gc.collect()  # what the refusal's traceback holds would outlive the test's own references
         due = kernel.next_timer()
         if due is None:
             raise AssertionError("the test waits for nothing that could come")

@@ -15,7 +15,7 @@ from typing import Any
 from tests.yardstick.measure import WAYS
 from tests.yardstick.modules import MODULES
 
-HEAD = "| | tests | held | suspensions frozen | no suspension | not measurable | can't hold |"
+HEAD = "| | tests | held | frozen / all suspensions | no suspension | not measurable | can't hold |"
 RULE = "|---|---|---|---|---|---|---|"
 
 
@@ -24,9 +24,12 @@ def _cells(rows: list[dict[str, Any]]) -> str:
         return sum(len(row[name]) if isinstance(row[name], list | dict) else row[name] for row in rows)
 
     not_measurable = total("excluded") + total("unwatched")
-    numbers = (total("tests"), total("held"), total("frozen"), total("unsuspended"), not_measurable)
     cannot = total("cannot") + total("unexplained")
-    return " | ".join([*(f"{number:,}" for number in numbers), f"{cannot:,}"])
+    frozen = f"{total('frozen'):,} / {total('suspensions'):,}"
+    numbers = (total("unsuspended"), not_measurable, cannot)
+    return " | ".join(
+        [f"{total('tests'):,}", f"**{total('held'):,}**", frozen, *(f"{number:,}" for number in numbers)]
+    )
 
 
 def tables(rows: Iterable[dict[str, Any]]) -> str:

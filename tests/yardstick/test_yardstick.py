@@ -27,9 +27,9 @@ SAMPLE = [
     ("as written", "test_coroutines", 20),
     ("stretched", "test_except_star", 50),
     ("stretched", "test_with", 40),
-    ("agent loop", "test_asyncio.test_taskgroups", 30),
-    ("agent loop", "test_asyncio.test_queues", 30),
-    ("agent loop", "test_asyncio.test_timeouts", 25),
+    ("agent loop", "test_asyncio.test_taskgroups", 25),
+    ("agent loop", "test_asyncio.test_queues", 15),
+    ("agent loop", "test_asyncio.test_timeouts", 20),
 ]
 
 
