@@ -12,8 +12,8 @@ doesn't know what the parts mean, nor where records and blobs lie.
   against the one below. A new delta is made against the top. When those against the top have cost as much
   as the top itself, it is let go and the next below takes its place: so a state that grows pays for what is
   new a few times over, not for all that grew since the keyframe each time. A restore reads the record and
-  at most four others. Measured on 200 turns of a conversation: 4.2 MB with one base, 1.5 MB with up to four,
-  and no less with more.
+  at most four others. Measured on the states of 200 turns of a conversation: 35 MB in full, 4.9 MB with one
+  base, 2.0 MB with up to four.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ from snaprt.records.deltas import SEGMENT, Piece, Segment, pack_against, plan, r
 from snaprt.records.leaves import THREADS_FROM, Leaves, Place
 
 # The most bases of a section, by name: others are packed in full. A summary is what listings read, so its
-# record and one other must do.
-DEPTHS = {"state": 4, "summary": 1}
+# record and two others must do: with one, the summaries of a long run would take twice the bytes, with more
+# hardly fewer.
+DEPTHS = {"state": 4, "summary": 2}
 DEPTH_MOST = 4
 # A section that takes less in full saves less as a delta than the read of its base costs.
 _DELTA_FROM = {"state": 512, "summary": 1 << 10}

@@ -332,7 +332,7 @@ def test_showing_a_run_takes_one_listing_and_one_read_however_long_it_is() -> No
     assert held.asked == {"list": 1, "read": 1}
 
 
-def test_showing_a_run_with_a_long_plan_takes_one_read_more() -> None:
+def test_showing_a_run_with_a_long_plan_takes_two_reads_more_at_most() -> None:
     held = Held()
     log = store(held).create("r")
     dice = random.Random(1)
@@ -344,7 +344,7 @@ def test_showing_a_run_with_a_long_plan_takes_one_read_more() -> None:
     held.asked.clear()
     assert store(held).log("r").summary() == {"n": 29, "steps": steps}
     assert held.asked["list"] == 1
-    assert held.asked["read"] <= 3, "the record, and the one that holds the summary in full"
+    assert held.asked["read"] <= 3, "the record, and up to two bases, each in one read"
 
 
 def test_resuming_reads_the_state_its_bases_and_the_heads_since() -> None:
