@@ -2,7 +2,7 @@
 
 - `pickling`: `dump` and `load`; the parts of a dump (`parts`), what one dump or load keeps (`sessions`)
 - `reducers`: the table of how types travel. Filled by `suspended` (frames), `functions`, `code`, `modules`,
-  `classes`, `exceptions`, `iterators`, `contexts`, `weak`
+  `classes`, `exceptions`, `iterators`, `matches`, `contexts`, `weak`
 - `anchors`: objects that belong to a module, and travel as the place where they hang
 - `carriers`: side tables of libraries; `libraries`: locks of theirs that may be made anew
 - `handles`, `paths`: what can't travel, and the way to it
@@ -21,6 +21,7 @@ from snaprt.state import (  # noqa: F401  # imported for what they register
     iterator_tools,
     iterators,
     libraries,
+    matches,
     suspended,
     weak,
 )

@@ -22,6 +22,7 @@ This file must not know the pickler.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import decimal
 import enum
@@ -33,9 +34,9 @@ import sys
 import types
 import typing
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 from snaprt.errors import CodeChanged
 from snaprt.state import modules
@@ -112,13 +113,14 @@ class Index:
         del self.known[id(obj)]
         return None
 
-    def roots(self, *, user: bool) -> list[tuple[Any, Place]]:
+    def roots(self, *, user: bool) -> list[_Entry]:
         """The globals of the user's modules, or of the others, with their places."""
         return [
-            (value, (name, ((".", key),)))
+            (value, None, (name, key))
             for name, found in self._modules.items()
             if found.user is user
             for key, value in list(found.module.__dict__.items())
+            if type(value) not in _SKIPPED
         ]
 
     def _look_for_modules(self) -> None:
@@ -224,22 +226,26 @@ _DEPTH = 12
 _LIMIT = 100_000  # objects; a user's registries hold far fewer
 # Packages are looked through once, and not as far: what matters of them hangs off objects of the user.
 _LIBRARY_DEPTH = 4
-_library: tuple[int, dict[int, tuple[Any, Place]]] = (0, {})
+# An object with where it hangs: off another entry by a step, or as the global that a place names.
+_Entry: TypeAlias = "tuple[Any, _Entry | None, Any]"
+_library: tuple[int, dict[int, _Entry]] = (0, {})
 
 
 class Hanging:
     """The deep index: where what hangs off the globals of importable modules hangs.
 
-    Breadth first, so that the shortest path wins; modules of the user, and with `library` those of packages
-    after them. Keys that aren't text or numbers aren't walked, for they would have to be found again in
+    Breadth first, so that the shortest path wins; modules of the user, and after `look_into_packages()` those
+    of packages too. Keys that aren't text or numbers aren't walked, for they would have to be found again in
     another process.
     """
 
-    def __init__(self, *, library: bool) -> None:
-        global _library
+    def __init__(self) -> None:
         index.refresh(full=True)
         self._maps = [_walk(index.roots(user=True), _DEPTH)]
-        if library:
+
+    def look_into_packages(self) -> None:
+        global _library
+        if len(self._maps) == 1:
             if _library[0] != len(sys.modules):
                 _library = (len(sys.modules), _walk(index.roots(user=False), _LIBRARY_DEPTH))
             self._maps.append(_library[1])
@@ -247,10 +253,21 @@ class Hanging:
     def place(self, obj: object) -> Place | None:
         """Where `obj` hangs now, or None."""
         for found in self._maps:
-            known = found.get(id(obj))
-            if known is not None and known[0] is obj and _leads(known[1], obj):
-                return known[1]
+            entry = found.get(id(obj))
+            if entry is not None and entry[0] is obj:
+                place = _place(entry)
+                if _leads(place, obj):
+                    return place
         return None
+
+
+def _place(entry: _Entry) -> Place:
+    steps: list[Step] = []
+    while entry[1] is not None:
+        steps.append(entry[2])
+        entry = entry[1]
+    module, name = entry[2]
+    return module, ((".", name), *reversed(steps))
 
 
 def _leads(place: Place, obj: object) -> bool:
@@ -260,20 +277,25 @@ def _leads(place: Place, obj: object) -> bool:
         return False
 
 
-def _walk(waiting: list[tuple[Any, Place]], depth: int) -> dict[int, tuple[Any, Place]]:
-    found: dict[int, tuple[Any, Place]] = {}
+def _walk(waiting: list[_Entry], depth: int) -> dict[int, _Entry]:
+    found: dict[int, _Entry] = {}
+    slots: dict[type, list[tuple[str, Any]]] = {}
     for _ in range(depth):
-        following: list[tuple[Any, Place]] = []
-        for obj, place in waiting:
-            cls = type(obj)
-            if cls in _SKIPPED or id(obj) in found:
+        following: list[_Entry] = []
+        for entry in waiting:
+            obj, above, step = entry
+            if id(obj) in found:
                 continue
-            if isinstance(obj, type) and len(place[1]) == 1 and obj.__module__ != place[0]:
+            if above is None and isinstance(obj, type) and obj.__module__ != step[0]:
                 continue  # an import; its own module leads to it
-            found[id(obj)] = (obj, place)
+            found[id(obj)] = entry
             if len(found) > _LIMIT:
                 return found
-            following += [(v, (place[0], (*place[1], step))) for step, v in _branches(obj, cls)]
+            following += [
+                (under, entry, to)
+                for to, under in _branches(obj, type(obj), slots)
+                if type(under) not in _SKIPPED
+            ]
         if not following:
             break
         waiting = following
@@ -285,37 +307,41 @@ _SKIPPED = frozenset(
 )
 
 
-def _branches(obj: Any, cls: type) -> Iterator[tuple[Step, Any]]:
+def _branches(obj: Any, cls: type, slots: dict[type, list[tuple[str, Any]]]) -> Iterable[tuple[Step, Any]]:
     if cls is dict:
-        yield from ((("[", k), v) for k, v in list(obj.items()) if type(k) in (str, int))
-    elif cls is list or cls is tuple:
-        yield from ((("[", i), v) for i, v in enumerate(obj))
-    elif cls is FunctionType:
-        yield from (((".", k), v) for k, v in list(obj.__dict__.items()))
-    elif cls is functools.partial:
-        yield (".", "func"), obj.func
-    elif cls is MethodType:
-        yield (".", "__func__"), obj.__func__
-    elif isinstance(obj, type):
-        yield from (
-            ((".", k), v) for k, v in list(obj.__dict__.items()) if isinstance(v, (type, *CONTAINERS))
-        )
-    else:
-        try:
-            names = object.__getattribute__(obj, "__dict__")
-        except AttributeError:
-            names = {}
-        if type(names) is dict:
-            yield from (((".", k), v) for k, v in list(names.items()) if type(k) is str)
-        for base in cls.__mro__:
-            slots = base.__dict__.get("__slots__", ())
-            for slot in (slots,) if isinstance(slots, str) else slots:
-                descriptor = base.__dict__.get(slot)
-                if isinstance(descriptor, types.MemberDescriptorType):
-                    try:
-                        yield (".", slot), descriptor.__get__(obj, cls)
-                    except AttributeError:
-                        continue
+        return [(("[", k), v) for k, v in list(obj.items()) if type(k) in (str, int)]
+    if cls is list or cls is tuple:
+        return [(("[", i), v) for i, v in enumerate(obj)]
+    if cls is FunctionType:
+        return [((".", k), v) for k, v in obj.__dict__.items()] if obj.__dict__ else ()
+    if cls is functools.partial:
+        return [((".", "func"), obj.func)]
+    if cls is MethodType:
+        return [((".", "__func__"), obj.__func__)]
+    if isinstance(obj, type):
+        return [((".", k), v) for k, v in list(obj.__dict__.items()) if isinstance(v, (type, *CONTAINERS))]
+    try:
+        names = object.__getattribute__(obj, "__dict__")
+    except AttributeError:
+        names = None
+    found: list[tuple[Step, Any]] = []
+    if type(names) is dict:
+        found += [((".", k), v) for k, v in list(names.items()) if type(k) is str]
+    if cls not in slots:
+        slots[cls] = list(_slots(cls))
+    for slot, descriptor in slots[cls]:
+        with contextlib.suppress(AttributeError):
+            found.append(((".", slot), descriptor.__get__(obj, cls)))
+    return found
+
+
+def _slots(cls: type) -> Iterator[tuple[str, Any]]:
+    for base in cls.__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        for slot in (slots,) if isinstance(slots, str) else slots:
+            descriptor = base.__dict__.get(slot)
+            if isinstance(descriptor, types.MemberDescriptorType):
+                yield slot, descriptor
 
 
 _FORGOTTEN = 1000  # objects remembered to hang nowhere, before they are looked for again
@@ -328,7 +354,11 @@ def hanging(obj: object) -> Place | None:
     if place is None:
         if _nowhere.get(id(obj)) is obj:
             return None
-        place = Hanging(library=False).place(obj) or Hanging(library=True).place(obj)
+        searched = Hanging()
+        place = searched.place(obj)
+        if place is None:
+            searched.look_into_packages()
+            place = searched.place(obj)
         if place is None:
             if len(_nowhere) >= _FORGOTTEN:
                 _nowhere.clear()

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from snaprt.errors import NotCapturable
 from snaprt.state.kinds import TABLE, Kind
 
 
@@ -41,6 +42,14 @@ class Offender:
 
     def __str__(self) -> str:
         return f"{self.path}: {self.what}"
+
+
+class NotNow(NotCapturable):
+    """An object whose type travels, and which itself can't as it stands: a reducer says so."""
+
+    def __init__(self, kind: Kind, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
 
 
 # Kinds that no type alone gives away: whoever walks or pickles finds them, and reports them as these.

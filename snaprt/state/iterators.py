@@ -20,7 +20,9 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-from snaprt.errors import NotCapturable, NotRestorable
+from snaprt.errors import NotRestorable
+from snaprt.state.handles import NotNow
+from snaprt.state.kinds import Kind
 from snaprt.state.reducers import Reduced, reducer
 from snaprt.state.sessions import Dumping
 
@@ -35,6 +37,9 @@ _START: dict[str, Callable[[dict[Any, Any]], Iterator[Any]]] = {
 KINDS = {type(start({})): kind for kind, start in _START.items()}
 
 
+EXCHANGED = Kind("iterator over a dict that changed", tuple(KINDS), "iterate over a copy of the dict")
+
+
 def reduce_dict_iterator(iterator: Any, dumping: Dumping) -> Reduced:
     kind = KINDS[type(iterator)]
     over = next((held for held in gc.get_referents(iterator) if isinstance(held, dict)), None)
@@ -44,9 +49,10 @@ def reduce_dict_iterator(iterator: Any, dumping: Dumping) -> Reduced:
         left = len(iterator.__reduce__()[1][0])
     except RuntimeError:  # the dict changed, which the iterator will say
         if iterator.__length_hint__():
-            raise NotCapturable(
+            raise NotNow(
+                EXCHANGED,
                 "Can't place an iterator over a dict in which keys were exchanged since it began: it doesn't "
-                "say which it has visited. Iterate over a copy of the dict."
+                "say which it has visited.",
             ) from None
         return outdated, (kind,)
     return dict_iterator, (kind, over, len(over), len(over) - left)

@@ -456,7 +456,6 @@ TABLE: tuple[Kind, ...] = (
     Kind("SQLite connection", ("sqlite3:Connection",), _DATABASE),
     Kind("SQLite cursor", ("sqlite3:Cursor",), _CURSOR),
     Kind("SQLite blob", ("sqlite3:Blob",), "read it before the await and keep the bytes"),
-    Kind("SQLite row", ("sqlite3:Row",), "keep dict(row) instead"),
     Kind(
         "database connection",
         _named(
@@ -570,7 +569,6 @@ TABLE: tuple[Kind, ...] = (
         when=_holds_scanner,
     ),
     Kind("match scanner", (_SCANNER,), "take the matches' groups into a list before the await"),
-    Kind("regular expression match", (re.Match,), "keep match.group(...) or match.groupdict() instead"),
     Kind("CSV reader", _named("_csv:reader Reader"), "take the rows into a list before the await"),
     Kind(
         "CSV writer", _named("_csv:writer Writer"), "finish writing before the await, or write inside a tool"
@@ -580,7 +578,6 @@ TABLE: tuple[Kind, ...] = (
         _named("pyexpat:xmlparser", "xml.etree.ElementTree:XMLPullParser XMLParser"),
         "parse to the end before the await and keep the tree",
     ),
-    Kind("compiled struct", ("_struct:Struct",), "keep its format string, or make it a module global"),
     Kind(
         "randomness of the system",
         ("random:SystemRandom",),

@@ -175,6 +175,8 @@ class _Walk:
                 self._report(step, obj, children.kind, children.reason)
             else:
                 self._queue.extend(children)
+        except handles.NotNow as error:
+            self._report(step, obj, error.kind, said(error))
         except (NotCapturable, UnsupportedInterpreter) as error:
             self._report(step, obj, _FRAME, said(error))
         except Exception as error:

@@ -143,17 +143,21 @@ def dump(root: object, *, resolve: Mapping[str, object] | None = None) -> Dump:
         return _dump(root, resolve, _Fast, None)
     except Exception as error:
         failure = error
+    hanging = anchors.Hanging()
     if not isinstance(failure, RecursionError):
-        for library in (False, True):
+        for packages in (False, True):
+            if packages:
+                hanging.look_into_packages()
             try:
-                return _dump(root, resolve, _Fast, anchors.Hanging(library=library))
+                return _dump(root, resolve, _Fast, hanging)
             except Exception as error:
                 failure = error
             if isinstance(failure, (Refused, NotCapturable)):
                 break  # what packages hold on to is no reason to take a handle for theirs
     if not isinstance(failure, (Refused, NotCapturable)):
+        hanging.look_into_packages()
         try:
-            return _dump(root, resolve, _thorough(), anchors.Hanging(library=True))
+            return _dump(root, resolve, _thorough(), hanging)
         except Exception as error:
             failure = error
     raise _refusal(root, resolve, failure) from failure

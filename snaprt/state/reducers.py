@@ -58,7 +58,8 @@ def register(cls: type, reduce_fn: Callable[[Any], Reduced], *, subclasses: bool
     NotImplemented.
 
     Anything that may lead back to the object belongs in the state (third item) with a setter (sixth), not in
-    the arguments. A registered type isn't asked about in the register of handles.
+    the arguments. The register of handles is asked first, so that no kind that a user adds, and no subclass
+    that is live, slips through: a type that a kind covers needs `handles.allow` too.
     """
 
     def reduce(obj: Any, dumping: Dumping) -> Reduced:

@@ -57,6 +57,8 @@ class Dumping:
         """Set for the pass that finds out what a dump holds without its weak references."""
         self.sent: dict[int, set[str]] = {}
         """By namespace of a by-value module: the globals written already."""
+        self.scans: dict[Hashable, Any] = {}
+        """The searches from which matches of regular expressions came (`matches`)."""
         self._calls: dict[Hashable, Call] = {}
         self._kept: list[object] = []
 
@@ -95,6 +97,8 @@ class Loading:
         """By context and variable: the token of the first `set`, the only thing that can unset a variable."""
         self.groups: dict[int, tuple[Any, Any]] = {}
         """By `groupby`: itself, and the group that it is in."""
+        self.scans: dict[Hashable, Any] = {}
+        """The searches in which matches of regular expressions are found again (`matches`)."""
         self._saved = dict(interpreter)
         self._same: bool | None = None
 

@@ -45,7 +45,6 @@ import socket
 import socketserver
 import sqlite3
 import ssl
-import struct
 import subprocess
 import sys
 import tarfile
@@ -618,13 +617,6 @@ def _database(w: Workshop) -> sqlite3.Connection:
     return made
 
 
-@handle("sqlite_row", "SQLite row")
-def _(w: Workshop) -> Any:
-    made = _database(w)
-    made.row_factory = sqlite3.Row
-    return made.execute("select * from t").fetchone()
-
-
 of("SQLite connection", sqlite=lambda w: _database(w))
 of("SQLite cursor", sqlite_cursor=lambda w: _database(w).execute("select * from t"))
 of("SQLite blob", sqlite_blob=lambda w: w.closing(_database(w).blobopen("t", "b", 1)))
@@ -684,11 +676,9 @@ of(
 )
 of("match iterator", match_iterator=lambda w: re.finditer("a", "aaa"))
 of("match scanner", match_scanner=lambda w: re.compile("a").scanner("aaa"))
-of("regular expression match", match=lambda w: re.match("a", "a"))
 of("CSV reader", csv_reader=lambda w: csv.reader(["a,b"]))
 of("CSV writer", csv_writer=lambda w: csv.writer(io.StringIO()))
 of("XML parser", xml_parser=lambda w: xml.etree.ElementTree.XMLPullParser())
-of("compiled struct", struct=lambda w: struct.Struct("i"))
 of("randomness of the system", system_random=lambda w: random.SystemRandom())
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import snaprt.state as state
 from snaprt.errors import CodeChanged, Damaged, NotCapturable, NotRestorable, NotSerialisable, SnaprtError
-from snaprt.state import carriers, modules, reducers
+from snaprt.state import carriers, handles, modules, reducers
 
 from . import sample
 
@@ -153,6 +153,25 @@ def test_other_floors_say_how_their_types_travel():
     finally:
         reducers.unregister(Registered)
     assert twin(Registered(2)).value == 2
+
+
+class LiveRegistered(Registered):
+    pass
+
+
+def test_a_reducer_lets_no_handle_through_unless_its_type_is_allowed():
+    reducers.register(Registered, lambda obj: (type(obj), (obj.value,)), subclasses=True)
+    kind = handles.register_handle(LiveRegistered, hint="switch it off")
+    try:
+        assert twin([Registered(1)])[0].value == 1
+        with pytest.raises(NotSerialisable, match="switch it off"):
+            state.dump([LiveRegistered(1)])
+        handles.allow(LiveRegistered)
+        assert type(twin([LiveRegistered(1)])[0]) is LiveRegistered
+    finally:
+        handles.disallow(LiveRegistered)
+        handles.unregister(kind)
+        reducers.unregister(Registered)
 
 
 SIDE_TABLE = {}
