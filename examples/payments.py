@@ -9,6 +9,7 @@ made stays made, whatever is killed. One line goes to standard output when the s
 `payments at http://127.0.0.1:8042, ledger payments.sqlite`.
 
     GET  /orders/A-17           the order, as the shop knows it
+    GET  /policy                what part of a price is given back, in percent
     POST /payments              {"order": "A-17", "cents": 4200}, header Idempotency-Key: KEY
     GET  /payments?key=KEY      the payments made under that key
     GET  /payments              the whole ledger
@@ -36,6 +37,7 @@ ORDERS = {
     "B-2": {"customer": "Blaise", "cents": 18900, "item": "desk", "delivered": True},
     "C-31": {"customer": "Chien-Shiung", "cents": 650, "item": "cable", "delivered": True},
 }
+POLICY = {"delivered": 50, "not delivered": 100}
 
 _LONGEST_BODY = 1 << 16  # an order and an amount; more is a mistake
 
@@ -99,6 +101,8 @@ class Handler(BaseHTTPRequestHandler):
         if url.path == "/payments":
             keys = parse_qs(url.query).get("key")
             self._answer(200, {"payments": self.server.ledger.payments(keys[0] if keys else None)})
+        elif url.path == "/policy":
+            self._answer(200, POLICY)
         elif url.path.startswith("/orders/"):
             name = unquote(url.path.removeprefix("/orders/"))
             found = ORDERS.get(name)
