@@ -122,6 +122,7 @@ def prepare(stretched: str | None = None) -> None:
     """From now on modules below `test`, and doctests, are loaded for a watched run; one of them stretched."""
     setattr(builtins, NAME, feed)
     setattr(builtins, stretch.NAME, stretch.run_through)
+    setattr(builtins, stretch.PAUSE, stretch.pause)
     sys.meta_path.insert(0, _Finder(stretched))  # type: ignore[arg-type]  # only what it has is asked of it
     for module in (asyncio.tasks, asyncio.futures):
         for function in vars(module).values():

@@ -69,10 +69,18 @@ async def play(test: Any, method: Callable[[], Any]) -> None:
 
 
 def run(
-    name: str, how: str, only: set[str] | None, skip: set[str], tell: Callable[[dict[str, Any]], None]
+    name: str,
+    how: str,
+    only: set[str] | None,
+    skip: set[str],
+    tell: Callable[[dict[str, Any]], None],
+    *,
+    stretched: bool = False,
 ) -> None:
     """Run the coroutine methods of `test.<name>`; the others aren't told of."""
     kernel_module.MANY_TURNS = 1
+    if stretched:
+        loading.prepare(f"test.{name}")
     module = loading.load(name)
     suite = unittest.defaultTestLoader.loadTestsFromModule(module)
     classes: set[type] = set()

@@ -53,6 +53,20 @@ REASONS: tuple[Reason, ...] = (
         "holds a second event loop, with its selector, across an await: a handle, refused by design",
     ),
     Reason(
+        ".*",
+        ".*",
+        r"^NotSerialisable: 1 thing.*\n.*local 'saved_details'.*: traceback\n +traceback: keep its text",
+        "keeps a traceback object across an await: refused by design (an exception travels, with its "
+        "traceback as text)",
+    ),
+    Reason(
+        "test_contextlib_async",
+        r".*\.test_contextmanager_traceback",
+        r"self\.assertEqual\(len\(frames\), 1\)",
+        "counts the entries of `__traceback__` after an await; an exception's traceback travels as text, by "
+        "design",
+    ),
+    Reason(
         r"test_asyncio\.test_futures2",
         r"PyFutureTests\.test_future_traceback",
         r"^NotSerialisable: 1 thing.*\n.*\._exception_tb: traceback\n",

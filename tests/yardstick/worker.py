@@ -35,7 +35,9 @@ def main() -> None:
                 onloop,
             )  # needs all floors up to the kernel; the rest needs `frames` alone
 
-            onloop.run(options.module, options.how, only, set(options.skip), tell)
+            onloop.run(
+                options.module, options.how, only, set(options.skip), tell, stretched=options.stretched
+            )
             return
         inplace.run(
             options.module,
