@@ -10,9 +10,9 @@ program may do. It is run unmodified, in several ways (docs/yardstick.md has the
 - *stretched*: the same, and each test method suspends after each of its statements, in whatever block it
   stands (`stretch`). So the tests of `with`, `except*`, `match` and comprehensions, which hardly suspend by
   themselves, say what frames can hold.
-- *agent loop*: test methods that are coroutine functions are tasks of a kernel, saved and loaded after every turn
-  of its loop in which they stand at an await, with the test case itself in the state (`onloop`). Also stretched,
-  by a turn of the loop after each statement.
+- *agent loop*: test methods that are coroutine functions are tasks of a kernel, saved and loaded after every
+  turn of its loop in which they stand at an await, with the test case itself in the state (`onloop`). Also
+  stretched, by a turn of the loop after each statement.
 
 Run it with `python -m tests.yardstick`. `measure` says what is counted as what, `modules` which modules are
 measured, `reasons` why some tests can't hold.
