@@ -5,12 +5,13 @@ A blob is a signed head (name and length of the content) and a row of chunks, ea
 
     stored length, u32 little endian · codec, one byte · stored bytes · MAC
 
-The MAC of a chunk covers the MAC of the head, the chunk's number, its codec and its stored bytes. So a blob
-is read in a stream with little memory, a chunk can't be moved within a blob or from another blob, and no byte
-reaches zstd unproven. At the end the content's digest must be the blob's name.
+The MAC of a chunk covers the MAC of the head, the chunk's number, its codec and the SHA-256 of its stored
+bytes (the digest, not the bytes: for content that is stored as it is, in one chunk, that is the name and
+known already). So a blob is read in a stream with little memory, a chunk can't be moved within a blob or from
+another blob, and no byte reaches zstd unproven. At the end the content's digest must be the blob's name.
 
 Chunks are compressed alone, on two threads (both zstd and SHA-256 let go of the GIL). 4 MiB is twice the
-window of zstd's level 3, so cutting costs under one percent. A chunk whose first 64 KiB don't shrink by a
+window of zstd's level 3, so cutting costs under one percent. A chunk whose first 32 KiB don't shrink by a
 tenth is stored as it is: floats, images and archives would cost time and save little (float32 of a normal
 distribution: 7 % of the bytes for double the time). A small chunk is compressed without asking its start.
 """
@@ -42,7 +43,7 @@ PLAIN, ZSTD = 0, 1
 
 _FRAME = struct.Struct("<IB")
 _NUMBER = struct.Struct("<QB")
-_SAMPLE = 64 << 10
+_SAMPLE = 32 << 10
 _HEAD_MOST = 512  # heads of blobs take about 200 bytes
 _WORTH = 0.9
 _SAMPLED_FROM = 512 << 10  # below, the sample costs more than it saves
@@ -88,7 +89,8 @@ def encode(content: Buffer, name: str, keyring: Keyring) -> Iterator[Buffer]:
     count = -(-len(view) // CHUNK)
     if count <= 1 or _THREADS == 1:
         for number in range(count):
-            yield from _encode_chunk(view[number * CHUNK : (number + 1) * CHUNK], number, bond, key)
+            piece = view[number * CHUNK : (number + 1) * CHUNK]
+            yield from _encode_chunk(piece, number, bond, key, name if count == 1 else None)
         return
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="snaprt-blob") as pool:
         waiting: list[Future[tuple[Buffer, ...]]] = []
@@ -101,7 +103,10 @@ def encode(content: Buffer, name: str, keyring: Keyring) -> Iterator[Buffer]:
             yield from future.result()
 
 
-def _encode_chunk(piece: memoryview, number: int, bond: bytes, key: Key) -> tuple[Buffer, ...]:
+def _encode_chunk(
+    piece: memoryview, number: int, bond: bytes, key: Key, digest: str | None = None
+) -> tuple[Buffer, ...]:
+    """The bytes of a chunk; `digest` is that of the piece, where it is known."""
     codec = PLAIN
     stored: Buffer = piece
     if len(piece) < _SAMPLED_FROM or shrinks(piece):
@@ -109,7 +114,8 @@ def _encode_chunk(piece: memoryview, number: int, bond: bytes, key: Key) -> tupl
         # Taking it apart costs time, too: what shrinks little is stored as it is.
         if len(packed) < _WORTH * len(piece):
             codec, stored = ZSTD, packed
-    mac = key.mac(bond, _NUMBER.pack(number, codec), stored)
+    proof = bytes.fromhex(digest) if digest and codec == PLAIN else hashlib.sha256(stored).digest()
+    mac = key.mac(bond, _NUMBER.pack(number, codec), proof)
     return _FRAME.pack(len(stored), codec), stored, mac
 
 
@@ -141,6 +147,7 @@ def decode(
     source = _Source(read, start[end:])
     content = bytearray(length)
     digest = hashlib.sha256()
+    found = ""  # the digest, where it is known already
     for number, at in enumerate(range(0, length, chunk)):
         wanted = min(chunk, length - at)
         frame = source.take(_FRAME.size, what)
@@ -150,17 +157,21 @@ def decode(
             raise Damaged(f"{what} doesn't prove right: chunk {number} has an impossible frame.")
         stored = source.take(size, what)
         mac = source.take(MAC_BYTES, what)
-        if not hmac.compare_digest(key.mac(bond, _NUMBER.pack(number, codec), stored), mac):
+        proof = hashlib.sha256(stored).digest()
+        if not hmac.compare_digest(key.mac(bond, _NUMBER.pack(number, codec), proof), mac):
             raise Damaged(f"{what} doesn't prove right: chunk {number} isn't what key {key.id} signed.")
         if codec == ZSTD:
             stored = unpack(stored, wanted, what)
         if len(stored) != wanted:
             raise Damaged(f"{what} has a chunk {number} of {len(stored)} bytes instead of {wanted}.")
         content[at : at + wanted] = stored
-        digest.update(stored)
+        if codec == PLAIN and wanted == length:
+            found = proof.hex()
+        else:
+            digest.update(stored)
     if source.rest():
         raise Damaged(f"{what} has bytes after its end.")
-    if digest.hexdigest() != name:
+    if (found or digest.hexdigest()) != name:
         raise Damaged(f"{what} holds content whose digest isn't its name.")
     return content
 

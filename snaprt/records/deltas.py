@@ -9,10 +9,11 @@ States grow at one place and stay the same elsewhere, so a delta is made in two 
   and in between by looking for a few bytes a little further on near the place where they stood. A copy
   costs no compression and no stored bytes, only an entry in the header.
 - **zstd** with a window of the base as raw-content dictionary, for what is left. The window lies around the
-  place that the segment stands for, reaching as far to both sides as the segment is long, at least
-  64 KiB. A segment of 8 MiB has one of 16 MiB: zstd indexes no more of a dictionary. The usual tables of
-  level 3 are made for the data and too small for a large window; with tables sized to the window, the same
-  strategy finds what they miss (a history of 8 MB and two messages: 13 KB instead of 3.4 MB).
+  place that the segment stands for, half its length further to both sides, at least 64 KiB. A segment of
+  8 MiB has one of 16 MiB: zstd indexes no more of a dictionary. The usual tables of level 3 are made for the
+  data and too small for a large window; with tables sized to the window, the same strategy finds what they
+  miss (a history of 8 MB with a message put in at its front, by which each later reference of the pickle
+  changes: 67 KB instead of 1.7 MB).
 
 The first step alone makes the save of a large history quick; the second alone keeps it small when pieces
 moved or changed all over.

@@ -121,7 +121,8 @@ class Reader:
         while body:
             size, codec = int.from_bytes(body[:4], "little"), body[4:5]
             stored, mac, body = body[5 : 5 + size], body[5 + size : 37 + size], body[37 + size :]
-            assert mac == self.mac(head[-32:] + number.to_bytes(8, "little") + codec + stored)
+            proof = hashlib.sha256(stored).digest()
+            assert mac == self.mac(head[-32:] + number.to_bytes(8, "little") + codec + proof)
             content += stored if codec == b"\0" else zstandard.decompress(stored)
             number += 1
             assert len(content) == min(number * header["chunk"], header["length"])
