@@ -14,6 +14,7 @@ frame, as it would in life. This file writes memory and belongs to tests only; s
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
 from types import AsyncGeneratorType, CodeType, CoroutineType, GeneratorType
 from typing import Any
@@ -81,7 +82,13 @@ def exchange(obj: Any, *, keep_frame_object: bool = False) -> None:
     again = frames.freeze(copy)
     if not _same(again, frozen):
         raise AssertionError(f"the thawed frame differs: {again.shell} is not {frozen.shell}")
-    _swap(obj, copy, keep_frame_object)
+    collecting = gc.isenabled()
+    gc.disable()  # half-way through the exchange both objects hold the same references
+    try:
+        _swap(obj, copy, keep_frame_object)
+    finally:
+        if collecting:
+            gc.enable()
     frames.release(copy)
 
 
