@@ -57,12 +57,16 @@ def standing(root: Any) -> list[Any]:
     return found
 
 
-def run(code: Any, seed: int, replace: bool, *, look: bool = True) -> Outcome:
-    """Run a program to its end. `replace` exchanges its frames at each suspension."""
-    world, outcome = World(seed), Outcome()
-    hooks, complain = sys.get_asyncgen_hooks(), sys.unraisablehook
+def run(code: Any, seed: int, replace: bool, *, look: bool = True, keep: bool = False) -> Outcome:
+    """Run a program to its end. `replace` exchanges its frames at each suspension.
+
+    Half of the programs run as under an event loop, whose hook is told of an async generator that is dropped.
+    In the others such a generator is closed on the spot. With `keep` none is dropped before the end.
+    """
+    world, outcome = World(seed, keep=keep), Outcome()
+    before, complain = sys.get_asyncgen_hooks(), sys.unraisablehook
     sys.unraisablehook = lambda unraisable: setattr(outcome, "ignored", True)
-    if seed % 2:  # as an event loop does; else a dropped async generator is closed on the spot
+    if seed % 2 or keep:
         sys.set_asyncgen_hooks(lambda generator: world.first.append(generator.__name__), world.drop)
     collecting = gc.isenabled()
     eager = gc.get_threshold()[0] == 1
@@ -71,14 +75,14 @@ def run(code: Any, seed: int, replace: bool, *, look: bool = True) -> Outcome:
     try:
         _drive(code, seed, replace, look, world, outcome)
         events = [*world.events, ("begun", world.first)]
-        if (
-            not eager
-        ):  # 3.12.1 crashes where a scheduled collection comes in the middle of one that was asked for
+        if not eager:
+            # 3.12.1 crashes where a scheduled collection comes in the middle of one that was asked for.
             gc.collect()  # what hangs in a cycle with a traceback is dropped only now
-            events.append(("dropped", sorted(world.dropped)))
+            if not keep:  # what is kept holds others, or not if they were dropped at the same time
+                events.append(("dropped", sorted(world.dropped)))
         outcome.events = events
     finally:
-        sys.set_asyncgen_hooks(*hooks)
+        sys.set_asyncgen_hooks(*before)
         sys.unraisablehook = complain
         if collecting:
             gc.enable()
@@ -161,9 +165,14 @@ def check(seed: int, *, look: bool = True, folder: str | None = None) -> tuple[s
     except Exception:
         return f"replacing failed:\n{traceback.format_exc()}", Outcome()
     replaced.ignored |= undisturbed.ignored
-    if replaced.ignored:
-        return None, replaced
-    return first_difference(undisturbed, replaced), replaced
+    difference = None if replaced.ignored else first_difference(undisturbed, replaced)
+    if difference is not None:
+        # The traceback of an exception holds the frames it came through as they were then. So an async
+        # generator that hangs on an undisturbed frame may be dropped, and closed, later than on one that was
+        # replaced since. Such a difference is gone when dropping closes nothing.
+        kept = [run(code, seed, way, look=look, keep=True) for way in (False, True)]
+        replaced.ignored = first_difference(*kept) is None
+    return None if replaced.ignored else difference, replaced
 
 
 def observe(how: str) -> None:

@@ -20,18 +20,26 @@ from snaprt import frames
 class World:
     """The surroundings of one run. `events` is its trace; `choices` come from the seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, keep: bool = False) -> None:
+        self.keep = keep
         self.events: list[Any] = []
         self.choices = random.Random(seed)
         self.fuel = 3000
         self.open: list[asyncio.Future[Any]] = []
         self.first: list[str] = []  # async generators that began, and that were dropped, as hooks tell
         self.dropped: list[str] = []
+        self.kept: list[Any] = []
 
     def drop(self, generator: Any) -> None:
-        """Finalizer of async generators, in place of a loop's: nothing of it runs."""
+        """Finalizer of async generators, in place of a loop's: nothing of it runs.
+
+        With `keep` not even what hangs on it goes.
+        """
         self.dropped.append(generator.__name__)
-        frames.release(generator)
+        if self.keep:
+            self.kept.append(generator)
+        else:
+            frames.release(generator)
 
     def names(self) -> dict[str, Any]:
         """The globals of a program."""
