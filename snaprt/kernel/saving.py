@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from snaprt import frames, state
 from snaprt.errors import SnaprtError
 from snaprt.kernel.reducers import register
+from snaprt.kernel.steps import Step
 
 if TYPE_CHECKING:
     from snaprt.kernel.kernel import Kernel
@@ -30,7 +31,6 @@ _OF_THE_KERNEL = (
     "run",
     "rules",
     "plan",
-    "steps",
     "suspensions",
     "status",
     "value",
@@ -69,6 +69,8 @@ def _take_out(kernel: Kernel) -> dict[str, Any]:
     loop.sweep_timers()
     return {
         "kernel": {name: getattr(kernel, name) for name in _OF_THE_KERNEL},
+        # Of steps that are over, their fields: a run may have thousands, and to save a dict takes no Python.
+        "steps": [vars(step) if step.call is None else step for step in kernel.steps.values()],
         "resources": kernel.open_resources(),
         "loop": {name: getattr(loop, name) for name in _OF_THE_LOOP},
         "ready": [handle for handle in loop._ready if not handle.cancelled()],
@@ -90,6 +92,8 @@ def put_in(kernel: Kernel, parts: Any) -> None:
         raise
     for name, value in saved["kernel"].items():
         setattr(kernel, name, value)
+    steps = (Step(**step) if type(step) is dict else step for step in saved["steps"])
+    kernel.steps = {step.id: step for step in steps}
     for name, value in saved["loop"].items():
         setattr(loop, name, value)
     loop._ready = deque(saved["ready"])
