@@ -54,9 +54,17 @@ def agent_exit_code(error: BaseException) -> int:
     return REFUSED if isinstance(error, errors.NotSerialisable) else FAILED
 
 
+def words(error: BaseException) -> str:
+    """The text of an exception, also of one whose own `__str__` fails."""
+    try:
+        return str(error).strip()
+    except Exception as failure:
+        return f"(its text can't be had: {type(failure).__name__})"
+
+
 def paragraph(error: BaseException) -> str:
     """What to tell a person. Errors of the family are written for that; others are introduced."""
-    text = str(error).strip()
+    text = words(error)
     if isinstance(error, errors.SnaprtError):
         return text or type(error).__name__
     if isinstance(error, ModuleNotFoundError):
@@ -85,7 +93,7 @@ def unknown_run(run: str, runs: Sequence[str], store: str) -> errors.UnknownRun:
 
 def agent_paragraph(failed: Failed) -> str:
     """A failed run: the agent's exception and the line of the agent's own code that it passed last."""
-    said = str(failed.error).strip()
+    said = words(failed.error)
     what = f"{type(failed.error).__name__}: {said}" if said else type(failed.error).__name__
     if isinstance(failed.error, errors.NotSerialisable):
         return f"Run {failed.run} can't be saved. {said}"

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from snaprt.cli import views
 from snaprt.cli.changes import Summary, as_json, changes
+from snaprt.cli.failures import words
 from snaprt.cli.output import console, print_json, put
 from snaprt.runtime import Cancelled, Completed, Failed, Suspended
 
@@ -230,7 +231,7 @@ def outcome_object(outcome: Outcome) -> dict[str, Any]:
 
 
 def error_object(error: BaseException) -> dict[str, str]:
-    return {"type": type(error).__name__, "message": str(error)}
+    return {"type": type(error).__name__, "message": words(error)}
 
 
 def _ending(outcome: Outcome, marks: views.Marks, store: str | None, took: str) -> list[RenderableType]:

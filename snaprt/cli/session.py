@@ -216,7 +216,7 @@ class Told(Exception):
     """An error that the screen has been told about; `run_command_line` prints the paragraph."""
 
     def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
+        super().__init__(failures.words(error))
         self.error = error
 
 

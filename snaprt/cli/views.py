@@ -252,10 +252,10 @@ def payload_text(payload: Any) -> Text:
     for key, value in payload.items():
         label = Text(f"{key}: ", style="cyan")
         if isinstance(value, str) and "\n" in value:
-            body = "\n".join(f"  {line}".rstrip() for line in value.strip("\n").splitlines())
+            body = "\n".join(f"  {line}".rstrip() for line in _bounded(value.strip("\n")).splitlines())
             lines.append(Text.assemble(label, "\n", body))
         elif isinstance(value, str):
-            lines.append(Text.assemble(label, value))
+            lines.append(Text.assemble(label, _bounded(value)))
         else:
             lines.append(Text.assemble(label, value_text(value)))
     return Text("\n").join(lines)
@@ -264,14 +264,24 @@ def payload_text(payload: Any) -> Text:
 def value_text(value: Any) -> Text:
     """A result: text as it is, JSON as JSON, anything else by its repr."""
     if isinstance(value, str):
-        return Text(value)
+        return Text(_bounded(value))
     if isinstance(value, Mapping) and value.keys() == {"preview", "size"}:
         return Text.assemble(str(value["preview"]), (f" ({value['size']})", "dim"))  # as summaries shorten
     shown = as_json(value)
     if shown is not value:
-        return Text(shown["repr"])
+        return Text(_bounded(shown["repr"]))
     flat = json.dumps(value, ensure_ascii=False)
-    return Text(flat if len(flat) <= 100 else json.dumps(value, ensure_ascii=False, indent=2))
+    return Text(flat if len(flat) <= 100 else _bounded(json.dumps(value, ensure_ascii=False, indent=2)))
+
+
+_MOST = 100_000
+"""Characters of one value that a terminal is given; laying out more takes minutes and nobody reads it."""
+
+
+def _bounded(text: str) -> str:
+    if len(text) <= _MOST:
+        return text
+    return f"{text[:_MOST]}… ({len(text) - _MOST} more characters; --json has them all)"
 
 
 def size(count: int) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
@@ -25,7 +25,7 @@ import tenacity
 from snaprt import state
 from snaprt.errors import NotSerialisable
 from snaprt.kernel import Call
-from snaprt.state import resources
+from snaprt.state import paths, resources
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds between the attempts of one step
 
@@ -61,7 +61,7 @@ async def carry_out(call: Call) -> Arrival:
         failed.append({"attempt": attempt.attempt_number, "ended": time.time(), "error": words})
 
     tries = tenacity.AsyncRetrying(
-        retry=tenacity.retry_if_exception_type(Exception),
+        retry=tenacity.retry_if_exception_type((Exception, SystemExit)),
         stop=tenacity.stop_after_attempt(call.retries + 1),
         wait=tenacity.wait_random_exponential(_FIRST_PAUSE, _LONGEST_PAUSE),
         sleep=anyio.sleep,
@@ -70,9 +70,9 @@ async def carry_out(call: Call) -> Arrival:
     )
     try:
         value = await tries(_within, call.timeout, call.fn, args, kwargs)
-    except Exception as raised:
+    except (Exception, SystemExit) as raised:  # a tool's sys.exit is its own failure, not this process's end
         error = raised
-    return arrival(call.step, value, error, started, time.time(), tuple(failed))
+    return arrival(call, value, error, started, time.time(), tuple(failed))
 
 
 async def _within(
@@ -85,7 +85,7 @@ async def _within(
 
 
 def arrival(
-    step: int,
+    call: Call,
     value: Any,
     error: BaseException | None,
     started: float,
@@ -93,8 +93,8 @@ def arrival(
     attempts: tuple[Mapping[str, Any], ...] = (),
 ) -> Arrival:
     """An outcome in a form that can be recorded; what can't travel is said in the agent, not dropped."""
-    value, error, dump = _travelling(value, error)
-    return Arrival(step, value, error, started, ended, dump, attempts)
+    value, error, dump = _travelling(call, value, error)
+    return Arrival(call.step, value, error, started, ended, dump, attempts)
 
 
 def is_async(fn: Callable[..., Any]) -> bool:
@@ -112,15 +112,27 @@ async def invoke(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     return await value if inspect.isawaitable(value) else value
 
 
+def about(refusal: NotSerialisable, place: str, what: str) -> NotSerialisable:
+    """The same refusal, with the `place` of a dump said as people know it."""
+    offenders = [
+        replace(offender, path=offender.path.replace(place, what, 1)) for offender in refusal.offenders
+    ]
+    return paths.refusal(offenders)
+
+
 def _dump(value: Any, error: BaseException | None) -> state.Dump:
     return state.dump((value, error)).detached()  # the tool may keep and change what it returned
 
 
-def _travelling(value: Any, error: BaseException | None) -> tuple[Any, BaseException | None, state.Dump]:
+def _travelling(
+    call: Call, value: Any, error: BaseException | None
+) -> tuple[Any, BaseException | None, state.Dump]:
     """The outcome in a form that can be recorded; what can't is said in the agent, not dropped."""
     try:
         return value, error, _dump(value, error)
     except NotSerialisable as refusal:
+        refusal = about(refusal, "state → [0]", f"what {call.tool} (step {call.step}) returned")
+        refusal = about(refusal, "state → [1]", f"the exception of {call.tool} (step {call.step})")
         error = refusal if error is None else _without_handles(error, refusal)
         return None, error, _dump(None, error)
 

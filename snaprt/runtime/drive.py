@@ -24,6 +24,7 @@ worker threads.
 
 from __future__ import annotations
 
+import asyncio
 import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +36,7 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from snaprt import state
-from snaprt.errors import Diverged, NotSerialisable, ResourceUnavailable, SnaprtError, Stalled
+from snaprt.errors import CallFailed, Diverged, NotSerialisable, ResourceUnavailable, SnaprtError, Stalled
 from snaprt.kernel import (
     Answer,
     Ask,
@@ -51,16 +52,26 @@ from snaprt.kernel import (
     Result,
 )
 from snaprt.kernel.preview import preview
-from snaprt.runtime.calls import Arrival, arrival, carry_out
+from snaprt.runtime.calls import Arrival, about, arrival, carry_out
 from snaprt.runtime.doubts import Doubt, Retry, reconciled, verdict
 from snaprt.runtime.outcomes import Cancelled, Completed, Failed, Outcome, Suspended, Waiting
 from snaprt.runtime.patience import patiently
 from snaprt.runtime.recording import Recorder
 from snaprt.runtime.rerun import Rerun, as_called
 from snaprt.state import resources
+from snaprt.state.exceptions import format_exception
 
 # A wall clock can be set while we wait for it; looking again this often (seconds) bounds the harm.
 _LOOK_AT_CLOCK = 5.0
+
+
+def _asked_to_cancel() -> bool:
+    """Whether somebody cancelled this very task; else a tool let a cancellation of its own get out."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return False  # a trio host, which cancels by another exception
+    return task is None or task.cancelling() > 0
 
 
 class Driver:
@@ -183,7 +194,7 @@ class Driver:
     async def _settle(self) -> None:
         """Step the kernel and follow its commands until it wants nothing new."""
         while True:
-            commands: Sequence[Command] = self.kernel.advance()
+            commands = self._advance()
             calls: list[Call] = []
             suspensions: list[str] = []
             for command in commands:
@@ -207,6 +218,13 @@ class Driver:
                 if self.kernel.idle or self._arrived:
                     return
                 await anyio.sleep(0)  # the agent polls: let what it polls for arrive
+
+    def _advance(self) -> Sequence[Command]:
+        try:
+            return self.kernel.advance()
+        except SystemExit:
+            # The agent's own `sys.exit`: the run fails with it, this process isn't the agent's to end.
+            return self.kernel.advance()
 
     async def _announce(self, calls: list[Call], suspensions: list[str]) -> None:
         """Save the moment at which these were issued, then start the calls."""
@@ -334,7 +352,7 @@ class Driver:
             try:
                 value = state.dump(("completed", kernel.value))
             except NotSerialisable as refusal:
-                error = refusal
+                error = about(refusal, "state → [1]", "the value that the agent returned")
             else:
                 await self._end("completed", value, {"result": preview(kernel.value)})
                 return Completed(run, kernel.value)
@@ -343,7 +361,7 @@ class Driver:
             await self._end("cancelled", state.dump(("cancelled", reason)), {"reason": reason})
             return Cancelled(run, reason)
         assert error is not None  # a failed kernel has its error
-        text = "".join(traceback.format_exception(error))
+        text = format_exception(error)
         headline = "".join(traceback.format_exception_only(error)).strip()
         try:
             outcome = state.dump(("failed", error, text))
@@ -397,7 +415,7 @@ class Driver:
             self._start(call)
         else:
             now = time.time()
-            self._arrived.append(arrival(call.step, found.value, found.error, now, now))
+            self._arrived.append(arrival(call, found.value, found.error, now, now))
 
     def _doubt_questions(self) -> tuple[Waiting, ...]:
         return tuple(Waiting(name, doubt.payload) for name, doubt in self._doubts.items())
@@ -418,6 +436,12 @@ class Driver:
             with scope:
                 came = await carry_out(call)
                 self._arrived.append(came)  # looked up now: the list was another one when the call began
+        except asyncio.CancelledError:
+            if _asked_to_cancel():
+                raise
+            error = CallFailed(f"{call.tool} (step {call.step}) was cancelled from inside.")
+            now = time.time()
+            self._arrived.append(arrival(call, None, error, now, now))
         finally:
             self._in_hand.pop(call.step, None)
             self.poke()

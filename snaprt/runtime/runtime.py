@@ -166,7 +166,7 @@ class Runtime:
         first = {"summary": [view.encode(kernel.summary())], "agent": state.dump((agent, args, kwargs)).parts}
         owner = owning.take()
         try:
-            log: Log = await anyio.to_thread.run_sync(self._open.create, run_id)
+            log: Log = await self._patiently("Reading the store", self._open.create, run_id)
             detail = {"status": "running", **about, "owner": owner, "lease": self._lease}
             await self._patiently(
                 f"Starting run {run_id}", log.append, "start", detail=detail, sections=first

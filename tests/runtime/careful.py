@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -143,3 +144,44 @@ async def reads_much(ledger: str) -> list[Any]:
     first = await asyncio.gather(roll(ledger, 4), roll(ledger, 6))
     again = [await roll(ledger, sides) for sides in (8, 12 if told(ledger) != "otherwise" else 20)]
     return [first, again, await put(ledger, "x")]
+
+
+@snaprt.tool(effect="read")
+async def exits(ledger: str) -> None:
+    sys.exit("the tool's own")
+
+
+@snaprt.tool(effect="read")
+async def cancels_itself(ledger: str) -> None:
+    raise asyncio.CancelledError
+
+
+@snaprt.tool(effect="read")
+async def returns_a_file(ledger: str) -> Any:
+    return open(ledger)
+
+
+async def meets_exits(ledger: str) -> list[str]:
+    met = []
+    for call in (exits, cancels_itself, returns_a_file):
+        try:
+            await call(ledger)
+        except (SystemExit, snaprt.SnaprtError) as error:
+            met.append(f"{type(error).__name__}: {error}")
+    return met
+
+
+async def exits_itself(ledger: str) -> None:
+    sys.exit(3)
+
+
+async def returns_handle(ledger: str) -> Any:
+    return [open(ledger)]
+
+
+async def fails_after_a_wait(ledger: str) -> None:
+    try:
+        raise KeyError("first")
+    except KeyError:
+        await snaprt.suspend("go on?")
+        raise

@@ -400,6 +400,42 @@ async def test_a_cancelled_host_leaves_a_run_that_can_be_resumed(url: str, ledge
     assert isinstance(await resumed(url), snaprt.Suspended)
 
 
+async def test_what_a_tool_does_to_end_the_process_is_its_own_failure(url: str, ledger: str) -> None:
+    async with snaprt.Runtime(url) as rt:
+        done = await (await rt.start(careful.meets_exits, ledger, run_id="r")).outcome()
+    assert isinstance(done, snaprt.Completed)
+    exited, cancelled, refused = done.value
+    assert exited == "SystemExit: the tool's own"
+    assert cancelled == "CallFailed: cancels_itself (step 2) was cancelled from inside."
+    assert "what returns_a_file (step 3) returned: io.TextIOWrapper" in refused
+
+
+async def test_an_agent_that_exits_fails_alone(url: str, ledger: str) -> None:
+    async with snaprt.Runtime(url) as rt:
+        failed = await (await rt.start(careful.exits_itself, ledger, run_id="r")).outcome()
+        other = await (await rt.start(careful.puts, ledger, run_id="other")).outcome()
+    assert isinstance(failed, snaprt.Failed)
+    assert isinstance(failed.error, SystemExit)
+    assert other == snaprt.Completed("other", "x")
+
+
+async def test_a_returned_handle_is_named_as_what_the_agent_returned(url: str, ledger: str) -> None:
+    async with snaprt.Runtime(url) as rt:
+        failed = await (await rt.start(careful.returns_handle, ledger, run_id="r")).outcome()
+    assert isinstance(failed, snaprt.Failed)
+    assert "the value that the agent returned → [0]: io.TextIOWrapper" in str(failed.error)
+
+
+async def test_a_failure_after_a_restore_still_names_the_line_it_came_from(url: str, ledger: str) -> None:
+    async with snaprt.Runtime(url) as rt:
+        await (await rt.start(careful.fails_after_a_wait, ledger, run_id="r")).outcome()
+    async with snaprt.Runtime(url) as rt:
+        await rt.answer("r", "yes")
+        failed = await (await rt.resume("r")).outcome()
+    assert isinstance(failed, snaprt.Failed)
+    assert 'raise KeyError("first")' in failed.traceback
+
+
 async def test_reads_started_together_share_few_records(url: str, ledger: str) -> None:
     async with snaprt.Runtime(url) as rt:
         await (await rt.start(agents.many_reads, ledger, 100, run_id="r")).outcome()
