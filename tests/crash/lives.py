@@ -16,18 +16,21 @@ import importlib
 import json
 import multiprocessing
 import os
+import secrets
 import signal
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, Self
 
 import anyio
+import fsspec  # type: ignore[import-untyped]  # fsspec ships no types
 
 import snaprt
 from snaprt.store.log import Log
+from tests.store import s3_server
 
 _forks = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
 _forks.set_forkserver_preload(["tests.crash.lives", "examples.refund", "s3fs"])
@@ -39,6 +42,24 @@ class Place:
 
     url: str
     environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def bucket() -> Iterator[Place]:
+    """A new bucket of the S3 server of the tests, for commands that have no fixtures."""
+    given = os.environ.get(s3_server.VARIABLE)
+    with contextlib.nullcontext(given) if given else s3_server.server() as value:
+        at = urllib.parse.urlsplit(value)
+        name = f"test-{secrets.token_hex(8)}"
+        environment = {
+            "AWS_ENDPOINT_URL": f"{at.scheme}://{at.hostname}:{at.port}",
+            "AWS_ACCESS_KEY_ID": str(at.username),
+            "AWS_SECRET_ACCESS_KEY": str(at.password),
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+        os.environ.update(environment)
+        fsspec.filesystem("s3", skip_instance_cache=True).mkdir(name)
+        yield Place(f"s3://{name}", environment)
 
 
 @dataclass(frozen=True)
