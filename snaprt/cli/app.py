@@ -18,7 +18,7 @@ import typer
 
 import snaprt
 from snaprt.cli import failures, output
-from snaprt.errors import SnaprtError, UsageError
+from snaprt.errors import SnaprtError, UnknownSuspension, UsageError
 
 if TYPE_CHECKING:
     from snaprt.cli.session import Settings
@@ -230,7 +230,12 @@ def resume(
             if answer is not None:
                 await runtime.answer(run_id, value, suspension=suspension, by=session.who())
             if verdict is not None:
-                await runtime.answer(run_id, verdict, suspension=suspension, by=session.who())
+                try:
+                    await runtime.answer(run_id, verdict, suspension=suspension, by=session.who())
+                except UnknownSuspension:
+                    # Right after a crash nobody has looked yet which calls are in doubt; a resume does.
+                    await (await runtime.resume(run_id, agent=today, steal=steal)).outcome()
+                    await runtime.answer(run_id, verdict, suspension=suspension, by=session.who())
             return await runtime.resume(
                 run_id,
                 agent=today,

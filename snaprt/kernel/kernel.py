@@ -48,6 +48,7 @@ from snaprt.kernel.preview import PAYLOAD_LIMIT, preview, shorten
 from snaprt.kernel.steps import Step, Suspension
 from snaprt.kernel.tasks import AgentFuture, AgentTask, AskFuture, CallFuture
 from snaprt.kernel.whereabouts import parked_line
+from snaprt.state import modules
 
 Status = Literal["running", "completed", "failed", "cancelled"]
 
@@ -234,6 +235,15 @@ class Kernel:
         """Where each task stands, for a person: `Task-2 at agent.py:41 in triage`."""
         tasks = sorted(asyncio.all_tasks(self.loop), key=_age)
         return [f"{task.get_name()} at {parked_line(task.get_coro()) or 'its end'}" for task in tasks]
+
+    @property
+    def namespaces(self) -> dict[str, dict[str, Any]]:
+        """The namespace that the agent's own code lives in, where its module can't be imported (a script): by
+        its name, as `state.load` takes it for what was dumped apart from this run's state."""
+        frame = getattr(self._root.get_coro(), "cr_frame", None) if self._root is not None else None
+        if frame is None or modules.owner(frame.f_globals) is not None:
+            return {}
+        return {frame.f_globals["__name__"]: frame.f_globals}
 
     @property
     def current_step(self) -> str | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ import anyio.to_thread
 import tenacity
 
 from snaprt import state
-from snaprt.errors import NotSerialisable
+from snaprt.errors import NotRestorable, NotSerialisable
 from snaprt.kernel import Call
 from snaprt.state import paths, resources
 
@@ -44,7 +44,30 @@ class Arrival:
     attempts: tuple[Mapping[str, Any], ...] = ()
 
 
-async def carry_out(call: Call) -> Arrival:
+Namespaces = Mapping[str, dict[str, Any]]
+"""The by-value namespaces of the run (`Kernel.namespaces`)."""
+
+_PLAIN = (str, int, float, complex, bool, bytes, type(None))
+
+
+def apart(call: Call, namespaces: Namespaces, stand_ins: Sequence[resources.StandIn]) -> Call:
+    """The call with arguments of its own: what the record says is what the tool gets, whatever the agent's
+    other tasks do meanwhile, and what a tool does to them stays with it, with or without a restore.
+
+    Arguments that hold things of the agent loop can't be taken apart and are passed as they are.
+    """
+    if all(type(each) in _PLAIN for each in (*call.args, *call.kwargs.values())):
+        return call
+    resolve = {f"stand-in {number}": each for number, each in enumerate(stand_ins)}
+    try:
+        dump = state.dump((call.args, dict(call.kwargs)), resolve=resolve)
+        args, kwargs = state.load(dump.parts, resolve=resolve, joining=namespaces)
+    except (NotSerialisable, NotRestorable):
+        return call
+    return replace(call, args=args, kwargs=kwargs)
+
+
+async def carry_out(call: Call, namespaces: Namespaces) -> Arrival:
     """Call the tool and return what came of it. Cancellation passes through."""
     started = time.time()
     failed: list[Mapping[str, Any]] = []
@@ -72,7 +95,7 @@ async def carry_out(call: Call) -> Arrival:
         value = await tries(_within, call.timeout, call.fn, args, kwargs)
     except (Exception, SystemExit) as raised:  # a tool's sys.exit is its own failure, not this process's end
         error = raised
-    return arrival(call, value, error, started, time.time(), tuple(failed))
+    return arrival(call, value, error, started, time.time(), namespaces, tuple(failed))
 
 
 async def _within(
@@ -90,10 +113,21 @@ def arrival(
     error: BaseException | None,
     started: float,
     ended: float,
+    namespaces: Namespaces,
     attempts: tuple[Mapping[str, Any], ...] = (),
 ) -> Arrival:
-    """An outcome in a form that can be recorded; what can't travel is said in the agent, not dropped."""
+    """An outcome in a form that can be recorded; what can't travel is said in the agent, not dropped.
+
+    The agent gets what comes out of the record, so that it can't tell whether it was restored in between, and
+    what can't be rebuilt is known now and not at a resume.
+    """
     value, error, dump = _travelling(call, value, error)
+    if error is not None or type(value) not in _PLAIN:
+        try:
+            value, error = state.load(dump.parts, joining=namespaces)
+        except NotRestorable as failure:
+            value, error = None, failure
+            dump = _dump(value, error)
     return Arrival(call.step, value, error, started, ended, dump, attempts)
 
 

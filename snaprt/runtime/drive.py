@@ -52,7 +52,7 @@ from snaprt.kernel import (
     Result,
 )
 from snaprt.kernel.preview import preview
-from snaprt.runtime.calls import Arrival, about, arrival, carry_out
+from snaprt.runtime.calls import Arrival, about, apart, arrival, carry_out
 from snaprt.runtime.doubts import Doubt, Retry, reconciled, verdict
 from snaprt.runtime.outcomes import Cancelled, Completed, Failed, Outcome, Suspended, Waiting
 from snaprt.runtime.patience import patiently
@@ -310,7 +310,7 @@ class Driver:
             if data is None:
                 continue
             found = True
-            value, by = state.load(data)
+            value, by = state.load(data, joining=self.kernel.namespaces)
             if suspension in self._doubts:
                 await self._resolve(self._doubts[suspension], value)
             elif self._dumped([], [suspension]):
@@ -415,7 +415,7 @@ class Driver:
             self._start(call)
         else:
             now = time.time()
-            self._arrived.append(arrival(call, found.value, found.error, now, now))
+            self._arrived.append(arrival(call, found.value, found.error, now, now, self.kernel.namespaces))
 
     def _doubt_questions(self) -> tuple[Waiting, ...]:
         return tuple(Waiting(name, doubt.payload) for name, doubt in self._doubts.items())
@@ -428,20 +428,21 @@ class Driver:
 
     def _start(self, call: Call) -> None:
         assert self._tools is not None
+        call = apart(call, self.kernel.namespaces, self._opened)
         scope = self._in_hand[call.step] = anyio.CancelScope()
         self._tools.start_soon(self._carry_out, call, scope, name=f"{call.tool} (step {call.step})")
 
     async def _carry_out(self, call: Call, scope: anyio.CancelScope) -> None:
         try:
             with scope:
-                came = await carry_out(call)
+                came = await carry_out(call, self.kernel.namespaces)
                 self._arrived.append(came)  # looked up now: the list was another one when the call began
         except asyncio.CancelledError:
             if _asked_to_cancel():
                 raise
             error = CallFailed(f"{call.tool} (step {call.step}) was cancelled from inside.")
             now = time.time()
-            self._arrived.append(arrival(call, None, error, now, now))
+            self._arrived.append(arrival(call, None, error, now, now, {}))
         finally:
             self._in_hand.pop(call.step, None)
             self.poke()

@@ -152,7 +152,7 @@ def feed(
     their steps. Results of steps that the state doesn't know go to `again_later`."""
     detail = record.header.detail
     if record.header.kind == "wake":
-        kernel.deliver(Answer(detail["suspension"], _value(record, "answer"), detail["by"]))
+        kernel.deliver(Answer(detail["suspension"], _value(record, "answer", kernel), detail["by"]))
         return set()
     failed = set()
     unknown: list[Recorded] = []
@@ -160,7 +160,7 @@ def feed(
         if void and not item["ok"]:
             failed.add(item["step"])
             continue
-        value, error = _value(record, f"value-{item['step']}")
+        value, error = _value(record, f"value-{item['step']}", kernel)
         result = Result(
             item["step"],
             value,
@@ -177,13 +177,13 @@ def feed(
     return failed
 
 
-def _value(record: Record, section: str) -> Any:
+def _value(record: Record, section: str, kernel: Kernel | None = None) -> Any:
     if section not in record.sections:
         raise Damaged(
             f"Record {record.header.number} of run {record.header.run} is a {record.header.kind} without "
             f"its section {section!r}."
         )
-    return state.load(record.sections[section])
+    return state.load(record.sections[section], joining=kernel.namespaces if kernel is not None else None)
 
 
 def ended(record: Record) -> Outcome:

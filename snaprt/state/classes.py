@@ -29,7 +29,7 @@ from snaprt.frames import awaitables
 from snaprt.state import anchors, iterators, modules
 from snaprt.state.functions import attribute
 from snaprt.state.reducers import Reduced, reducer
-from snaprt.state.sessions import Dumping
+from snaprt.state.sessions import Dumping, loading
 
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, or an extension that imitates one
 
@@ -187,7 +187,10 @@ def _quietly(make: Any, meta: type, name: str, bases: tuple[type, ...], namespac
 def make_class(
     meta: type, name: str, bases: tuple[type, ...], own: dict[str, Any], members: list[Any] | None
 ) -> type:
-    """The skeleton."""
+    """The skeleton; or the class of that name, where the load joins a namespace that has it."""
+    here = _joined(own)
+    if here is not None:
+        return here
     builder = next(base for base in meta.__mro__ if base in (type, abc.ABCMeta))
     quiet = any("__init_subclass__" in b.__dict__ for base in bases for b in base.__mro__ if b is not object)
     namespace = dict(own)
@@ -212,7 +215,26 @@ def make_class(
     return cls  # type: ignore[no-any-return]  # what a metaclass makes is a type
 
 
+def _joined(own: dict[str, Any]) -> type | None:
+    load = loading()
+    namespace = load.joining.get(own["__module__"])
+    first, *rest = own["__qualname__"].split(".")
+    found = namespace.get(first) if namespace is not None else None
+    for name in rest:
+        found = found.__dict__.get(name) if isinstance(found, type) else None
+    if not isinstance(found, type) or found.__module__ != own["__module__"]:
+        return None
+    load.joined.add(id(found))
+    return found
+
+
 def fill_class(cls: Any, state: dict[str, Any]) -> None:
+    load = loading()
+    if id(cls) in load.joined:
+        return
+    namespace = load.joining.get(cls.__module__)
+    if namespace is not None and "." not in cls.__qualname__:
+        namespace.setdefault(cls.__qualname__, cls)  # the next load that joins finds this one
     members = getattr(cls, "_member_map_", None) if "members" in state else None
     for name, value in state["attributes"].items():
         if members is not None and name == "_member_map_":

@@ -224,7 +224,10 @@ def globals_of(name: str) -> dict[str, Any]:
 
 
 def new_namespace(plain: dict[str, str]) -> dict[str, Any]:
-    """The globals of a by-value module, empty but for its names."""
+    """The globals of a by-value module: those that this load joins, else new ones with its names only."""
+    here = loading().joining.get(plain.get("__name__", "__main__"))
+    if here is not None:
+        return here
     module = ModuleType(plain.get("__name__", "__main__"))
     namespace = module.__dict__
     namespace.pop("__spec__", None)

@@ -458,8 +458,16 @@ class _Unpickler(pickle.Unpickler):
             ) from None
 
 
-def load(parts: Iterable[Part] | Part, *, resolve: Mapping[str, object] | None = None) -> Any:
+def load(
+    parts: Iterable[Part] | Part,
+    *,
+    resolve: Mapping[str, object] | None = None,
+    joining: Mapping[str, dict[str, Any]] | None = None,
+) -> Any:
     """Rebuilds what `dump` wrote; every frame stands where it stood.
+
+    `joining` has namespaces of by-value modules, by name, that are in this process already: what was dumped
+    apart from a state (a result, an answer) then gets that state's classes, so that `isinstance` holds.
 
     The bytes must be known to be good: whoever stores them verifies them first. Raises CodeChanged if this
     process has other code, NotRestorable if an object can't be rebuilt here, Damaged if the bytes aren't a
@@ -467,7 +475,7 @@ def load(parts: Iterable[Part] | Part, *, resolve: Mapping[str, object] | None =
     """
     source = Source([parts] if isinstance(parts, (bytes, bytearray, memoryview)) else parts)
     head = _read_head(source)
-    load = Loading(resolve, head["interpreter"])
+    load = Loading(resolve, head["interpreter"], joining)
     sessions.enter(load)
     try:
         root = _read(source, head, load)

@@ -87,8 +87,17 @@ class Dumping:
 class Loading:
     """One load under way."""
 
-    def __init__(self, resolve: Mapping[str, object] | None, interpreter: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        resolve: Mapping[str, object] | None,
+        interpreter: Mapping[str, Any],
+        joining: Mapping[str, dict[str, Any]] | None = None,
+    ) -> None:
         self.resolve = dict(resolve or {})
+        self.joining = dict(joining or {})
+        """By name: namespaces of by-value modules that are here already and that this load joins."""
+        self.joined: set[int] = set()
+        """Ids of classes that were found there and are whole."""
         self.frames: list[object] = []
         self.modules: list[ModuleType] = []
         self.finish: list[Callable[[], None]] = []

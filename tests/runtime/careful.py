@@ -185,3 +185,21 @@ async def fails_after_a_wait(ledger: str) -> None:
     except KeyError:
         await snaprt.suspend("go on?")
         raise
+
+
+@snaprt.tool(effect="read")
+async def spoils(ledger: str, basket: list[int]) -> list[int]:
+    note(ledger, f"got {basket}")
+    await anyio.sleep(0.05)
+    note(ledger, f"still {basket}")
+    basket.append(99)
+    return basket
+
+
+async def shares(ledger: str) -> list[Any]:
+    basket = [1]
+    call = asyncio.create_task(spoils(ledger, basket))
+    await asyncio.sleep(0.01)
+    basket.append(2)  # another task's doing, while the tool runs
+    returned = await call
+    return [basket, returned, returned is basket]

@@ -436,6 +436,13 @@ async def test_a_failure_after_a_restore_still_names_the_line_it_came_from(url: 
     assert 'raise KeyError("first")' in failed.traceback
 
 
+async def test_a_tool_gets_arguments_of_its_own_and_the_agent_what_is_recorded(url: str, ledger: str) -> None:
+    async with snaprt.Runtime(url) as rt:
+        done = await (await rt.start(careful.shares, ledger, run_id="r")).outcome()
+    assert done == snaprt.Completed("r", [[1, 2], [1, 99], False])
+    assert lines(ledger) == ["got [1]", "still [1]"]
+
+
 async def test_reads_started_together_share_few_records(url: str, ledger: str) -> None:
     async with snaprt.Runtime(url) as rt:
         await (await rt.start(agents.many_reads, ledger, 100, run_id="r")).outcome()
