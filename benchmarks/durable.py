@@ -15,8 +15,8 @@ def bare(held: Any) -> bytes:
     return zstandard.ZstdCompressor().compress(pickle.dumps(held, pickle.HIGHEST_PROTOCOL))
 
 
-def write_synced(target: Path, data: bytes) -> None:
-    """A file that is there whole or not at all, and lasts once this returns.
+def write_synced(target: Path, data: bytes) -> int:
+    """A file that is there whole or not at all, and lasts once this returns; gives its size.
 
     Synced, linked to its name, and its folder synced: the least that such a promise asks of a disk.
     """
@@ -31,3 +31,4 @@ def write_synced(target: Path, data: bytes) -> None:
     folder = os.open(target.parent, os.O_RDONLY)
     os.fsync(folder)
     os.close(folder)
+    return len(data)

@@ -1,7 +1,7 @@
 """Timing that stays fair on a noisy machine.
 
-Contenders are interleaved: each round runs every one of them once, in turn, so that a slow second of the
-machine hits all. A figure is the median over the rounds, and ratios are taken between medians of the same
+Contenders are interleaved: each round runs every one of them once, in another order, so that a slow second of
+the machine hits all. A figure is the median over the rounds, and ratios are taken between medians of the same
 run. The garbage collector stays on, as it is in a program, and is emptied before each sample. What a call
 makes is kept until its clock has stopped, so dropping it isn't measured.
 
@@ -11,6 +11,7 @@ This file doesn't know what is measured.
 from __future__ import annotations
 
 import gc
+import random
 import statistics
 from collections.abc import Callable, Mapping
 from time import perf_counter, process_time
@@ -21,6 +22,7 @@ Call = Callable[[], Any]
 # Seconds of a sample. Much shorter, and it says more about the clock than about the call; longer, and on a
 # busy machine hardly any sample goes undisturbed.
 SHORTEST = 0.001
+MANY = 5  # calls of a sample, at least, where they are short: the first ones run with cold caches
 MOST_CALLS = 200  # of one sample: what they make is kept until its end
 
 
@@ -40,8 +42,10 @@ def interleaved(contenders: Mapping[str, Call], rounds: int) -> dict[str, Times]
     gc.freeze()  # what is there already is nobody's garbage: emptying the collector is quick then
     counts = {name: _count(call) for name, call in contenders.items()}
     samples: dict[str, list[Times]] = {name: [] for name in contenders}
-    for _ in range(rounds):
-        for name, call in contenders.items():
+    order = list(contenders.items())
+    for turn in range(rounds):
+        random.Random(turn).shuffle(order)  # so that nobody always follows the same one
+        for name, call in order:
             samples[name].append(sample(call, counts[name]))
     gc.unfreeze()
     return {
@@ -51,10 +55,11 @@ def interleaved(contenders: Mapping[str, Call], rounds: int) -> dict[str, Times]
 
 
 def _count(call: Call) -> int:
-    seconds = sample(call).wall
-    if seconds < SHORTEST:
-        seconds = min(sample(call).wall for _ in range(3))
-    return max(1, min(MOST_CALLS, int(SHORTEST / max(seconds, 1e-7)) + 1))
+    seconds = min(sample(call).wall for _ in range(2))
+    if seconds > SHORTEST:
+        return 1
+    seconds = min(seconds, *(sample(call).wall for _ in range(3)))
+    return max(MANY, min(MOST_CALLS, int(SHORTEST / max(seconds, 1e-7)) + 1))
 
 
 def sample(call: Call, count: int = 1) -> Times:

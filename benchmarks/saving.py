@@ -115,19 +115,22 @@ def growing(held: dict[str, Any], kernel: Kernel, log: Log, added: list[int]) ->
     return call
 
 
-def measured(held: dict[str, Any], new_log: Callable[[], Log], plain: Callable[[], Any], rounds: int) -> Any:
+def measured(held: dict[str, Any], new_log: Callable[[], Log], plain: Callable[[], int], rounds: int) -> Any:
     """Times of the bare contender, of first saves and of next saves, and the bytes that each stored."""
     kernel = parked(held)
-    first, later = [0], list[int]()
+    packed, first, later = [0], [0], list[int]()
     log = new_log()
     save(kernel, log)
+
+    def alone() -> None:
+        packed[0] = plain()
 
     def whole() -> None:
         first[0] = save(kernel, new_log())
 
-    found = interleaved({"bare": plain, "first": whole, "next": growing(held, kernel, log, later)}, rounds)
+    found = interleaved({"bare": alone, "first": whole, "next": growing(held, kernel, log, later)}, rounds)
     kernel.release()
-    return found, first[0], sorted(later)[len(later) // 2]
+    return found, packed[0], first[0], sorted(later)[len(later) // 2]
 
 
 def run(quick: bool) -> list[Table]:
@@ -140,20 +143,19 @@ def run(quick: bool) -> list[Table]:
     for (label, (bytes_, rounds)), (kind, words) in itertools.product(SIZES.items(), KINDS.items()):
         rounds = 3 if quick else rounds
         held = state(kind, bytes_)
-        packed = len(bare(held))
         number = itertools.count()
 
         def counted() -> Log:
             objects: Any = Counted()
             return Log(objects, f"run-{next(number)}", keyring, interpreter, lambda: None)  # noqa: B023
 
-        found, first, later = measured(held, counted, lambda: bare(held), rounds)  # noqa: B023
+        found, packed, first, later = measured(held, counted, lambda: len(bare(held)), rounds)  # noqa: B023
         rows.append(_row(f"{label}, {words}", found, packed, first, later))
         if found["first"].wall > GOAL * found["bare"].wall:
             missed.append(f"{label}, {words}")
         with folder() as place:
             store = Store.open(str(place / "store"), keyring=keyring, interpreter=interpreter)
-            found, first, later = measured(
+            found, packed, first, later = measured(
                 held,
                 lambda: store.create(f"run-{next(number)}"),  # noqa: B023
                 lambda: write_synced(place / "state", bare(held)),  # noqa: B023
