@@ -98,6 +98,7 @@ def with_runtime(
     Only a command that `creates` runs may create a store: looking for runs shouldn't leave folders.
     `run` is the one that the command is about; if there's no such run, similar ones are named.
     """
+    _refuse_memory(settings.url)
     if run is not None:
         checked_run(run)
     if not creates:
@@ -252,6 +253,14 @@ def local_folder(url: str) -> Path | None:
 def is_missing(url: str) -> bool:
     folder = local_folder(url)
     return folder is not None and not folder.exists()
+
+
+def _refuse_memory(url: str) -> None:
+    if url.startswith("memory:"):
+        raise UsageError(
+            f"The store {url} lives in this process and dies with it: what is suspended there is lost. Give a "
+            "folder or the URL of a real store."
+        )
 
 
 def _refuse_missing_folder(url: str) -> None:

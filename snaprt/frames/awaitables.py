@@ -22,8 +22,9 @@ from snaprt.errors import NotCapturable
 from snaprt.frames.thaw import enter, with_hooks
 
 INITIAL, ITERATING, CLOSED = 0, 1, 2
-# asend: ags_gen, ags_sendval, ags_state; athrow: agt_gen, agt_args, agt_state.
-_GENERATOR, _VALUE, _STATE = 16, 24, 32
+# An asend, athrow or aclose has behind its head the generator, the arguments, and last the state. Arguments:
+# of asend the value; of the others a tuple, or from 3.15 on type, traceback and value.
+_HEAD, _TAIL = 16, 8
 
 
 class _Anext:
@@ -132,20 +133,22 @@ def take_apart(obj: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
 
 def read_state(obj: Any) -> int:
     """The state of an asend, athrow or aclose, after a check that it lies where it is expected."""
-    generator, value, state = (
-        ctypes.c_uint64.from_address(id(obj) + _GENERATOR).value,
-        ctypes.c_uint64.from_address(id(obj) + _VALUE).value,
-        ctypes.c_int.from_address(id(obj) + _STATE).value,
-    )
+    state = ctypes.c_int.from_address(id(obj) + type(obj).__basicsize__ - _TAIL).value
     held = [id(item) for item in gc.get_referents(obj)]
-    if held != [address for address in (generator, value) if address] or state not in (0, 1, 2):
+    if held != [address for address in _words(obj) if address] or state not in (0, 1, 2):
         raise NotCapturable(f"Can't read {type(obj).__name__}: it isn't laid out as on a proven interpreter.")
     return state
 
 
+def _words(obj: Any) -> list[int]:
+    """The addresses of what an asend, athrow or aclose holds, 0 for what it doesn't."""
+    size = type(obj).__basicsize__ - _HEAD - _TAIL
+    return list(memoryview(ctypes.string_at(id(obj) + _HEAD, size)).cast("Q"))
+
+
 def write_state(obj: Any, state: int) -> None:
     """Set the state of an asend, athrow or aclose that `read_state` has read."""
-    ctypes.c_int.from_address(id(obj) + _STATE).value = state
+    ctypes.c_int.from_address(id(obj) + type(obj).__basicsize__ - _TAIL).value = state
 
 
 def _under_way(generator: Any, obj: Any) -> None:
@@ -177,9 +180,19 @@ def _take_athrow(obj: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     if state == CLOSED:
         return make_spent, (generator, "athrow" if arguments else "aclose")
     if state == INITIAL:
-        return make_athrow, (generator, *arguments)
+        return make_athrow, (generator, *_thrown(obj, arguments))
     _under_way(generator, obj)
     return make_entering, (generator, "athrow" if arguments else "aclose")
+
+
+def _thrown(obj: Any, held: list[Any]) -> tuple[tuple[Any, ...], ...]:
+    """The arguments of an athrow, as one tuple; of an aclose, which has none, an empty one around it."""
+    words = _words(obj)[1:]
+    if len(words) == 1 or not held:
+        return tuple(held)
+    objects = {id(item): item for item in held}
+    kind, trace, value = [objects.get(word) for word in words]
+    return ((kind,) if trace is None and value is None else (kind, value, trace),)
 
 
 def _take_anext(obj: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, NoReturn
 from snaprt.errors import NotCapturable
 from snaprt.frames import codes, patch
 from snaprt.frames.patch import Box
-from snaprt.frames.shell import LASTI, NULL, VALUE, Frozen, Kind, Shell
+from snaprt.frames.shell import INDEX, LASTI, NULL, VALUE, Frozen, Kind, Shell
 from snaprt.frames.table import LEAD, Table, table
 
 KINDS: dict[type, Kind] = {
@@ -99,22 +99,20 @@ def freeze(obj: Any) -> Frozen:
         if slots != NULL:
             _refuse(obj, "the slot that thawing added isn't empty")
         slots = ""
-    offset = 0
-    lastis: tuple[int, ...] = ()
+    offset, place = 0, 0
     if created:
-        if stack or lead.exc:
+        if lead.exc or (stack and len(stack) != patch.start_of(code, numbers).left):
             _refuse(obj, "it hasn't started, and yet values lie on its stack")
     else:
         place = lead.instr - id(code) - _CODE_SIZE - numbers.yield_delta
         if place not in facts.yields:
             _refuse(obj, f"it doesn't stand at a yield or await (offset {place})")
-        stack, values, lastis = _lastis(obj, facts.bytecode, place, stack, values, seen.tags, numbers)
-        offset = place
-        if origin is not None:
-            offset = origin.original_offset(place)
-            lastis = tuple([origin.original_lasti(index) for index in lastis])
-            if offset < 0:
-                _refuse(obj, "it stands inside the prologue of a thaw")
+        offset = place if origin is None else origin.original_offset(place)
+        if offset < 0:
+            _refuse(obj, "it stands inside the prologue of a thaw")
+    stack, values, lastis, indices = _stack(obj, facts, place, stack, values, seen.tags, numbers)
+    if origin is not None:
+        lastis = tuple([origin.original_lasti(index) for index in lastis])
     is_async = kind == "async_generator"
     shell = Shell(
         kind=kind,
@@ -125,6 +123,7 @@ def freeze(obj: Any) -> Frozen:
         slots=slots,
         stack=stack,
         lastis=lastis,
+        indices=indices,
         handled=seen.handled is not None,
         hooks=is_async and bool(lead.hooks),
         closed=is_async and bool(lead.closed),
@@ -209,34 +208,66 @@ def _letters(words: list[int], numbers: Table) -> tuple[str, list[int], list[int
     return letters, addresses, tags
 
 
-def _lastis(
-    obj: Any, bytecode: bytes, place: int, stack: str, values: list[Any], tags: list[int], numbers: Table
-) -> tuple[str, list[Any], tuple[int, ...]]:
-    """Tell instruction indices from values.
+class Stack(NamedTuple):
+    """A value stack whose plain numbers are told apart from values."""
 
-    A frame has one on its stack only while it awaits the `__aexit__` of an `async with` that an exception
-    ends: below the awaitable lie the exception, the one before it, and the index.
+    letters: str
+    values: list[Any]  # of the frame, slots included
+    lastis: tuple[int, ...] = ()
+    indices: tuple[int, ...] = ()
+
+
+def _stack(
+    obj: Any, facts: codes.Facts, place: int, letters: str, values: list[Any], tags: list[int], numbers: Table
+) -> Stack:
+    """Tell instruction indices and places in lists from values.
+
+    A frame has an instruction index on its stack only while it awaits the `__aexit__` of an `async with` that
+    an exception ends: below the awaitable lie the exception, the one before it, and the index. Any other
+    tagged int is the place of a loop in the list, tuple or string right below it.
     """
-    if not exceptional_exit(bytecode, place):
-        if tags:
-            _refuse(obj, "an instruction index lies on its stack where none is expected")
-        return stack, values, ()
-    at = len(stack) - 4
-    if numbers.tagged:
-        if at < 0 or stack[at] != LASTI or len(tags) != 1:
+    exit_at = -1
+    if exceptional_exit(facts.bytecode, place):
+        exit_at = len(letters) - numbers.above_lasti - 1
+        above = (VALUE * 3 + NULL)[: numbers.above_lasti]
+        if exit_at < 0 or letters[exit_at + 1 :] != above:
             _refuse(obj, "the instruction index of its exceptional exit isn't where it should be")
-        return stack, values, tuple(tags)
-    position = len(values) - 4  # the three above it can't be NULL
-    if at < 0 or stack[at:] != VALUE * 4 or type(values[position]) is not int:
+    if exit_at < 0 and not tags:
+        return Stack(letters, values)
+    if not numbers.tagged:
+        position = len(values) - 4  # the three above it can't be NULL
+        lasti = values[position]
+        if letters[exit_at] != VALUE or type(lasti) is not int:
+            _refuse(obj, "the instruction index of its exceptional exit isn't where it should be")
+        letters = letters[:exit_at] + LASTI + letters[exit_at + 1 :]
+        return Stack(letters, values[:position] + values[position + 1 :], (lasti,))
+    lastis, indices, numbered = [], [], iter(tags)
+    pattern = ""
+    for at, letter in enumerate(letters):
+        if letter == LASTI and at != exit_at:
+            indices.append(next(numbered))
+            if not numbers.places or pattern[-1:] != VALUE or indices[-1] > _FAR:
+                _refuse(obj, "a number lies on its stack where none is expected")
+            letter = INDEX
+        elif letter == LASTI:
+            lastis.append(next(numbered))
+        pattern += letter
+    if len(lastis) != (exit_at >= 0):
         _refuse(obj, "the instruction index of its exceptional exit isn't where it should be")
-    lasti = values[position]
-    return stack[:at] + LASTI + stack[at + 1 :], values[:position] + values[position + 1 :], (lasti,)
+    return Stack(pattern, values, tuple(lastis), tuple(indices))
+
+
+# What may stand between GET_AWAITABLE and the YIELD_VALUE of an await (0 is a cache).
+_BEFORE_YIELD = {0, *(opmap[name] for name in ("SEND", "LOAD_CONST", "EXTENDED_ARG", "PUSH_NULL"))}
+_BEFORE_YIELD.add(opmap.get("LOAD_COMMON_CONSTANT", 0))
+
+_FAR = 1 << 48  # no sequence is longer
 
 
 def exceptional_exit(bytecode: bytes, place: int) -> bool:
     """Whether the YIELD_VALUE at `place` awaits the exit of an `async with` that an exception ends."""
     at = place - 2
-    while at > 0 and bytecode[at] in (0, opmap["SEND"], opmap["LOAD_CONST"], opmap["EXTENDED_ARG"]):
+    while at > 0 and bytecode[at] in _BEFORE_YIELD:
         at -= 2
     if at <= 0 or bytecode[at] != opmap["GET_AWAITABLE"]:
         return False
@@ -266,9 +297,8 @@ def _boxed(obj: Any, code: CodeType, seen: Survey) -> Frozen:
         _refuse(obj, "it was made but not filled, so it has no values yet")
     shell = replace(box.shell, name=obj.__name__, qualname=obj.__qualname__)
     stack = list(box[patch.BOX_STACK :])
-    if len(stack) > shell.stack.count(VALUE):  # instruction indices were put among the values
-        letters = shell.stack.replace(NULL, "")
-        stack = [value for value, letter in zip(stack, letters, strict=True) if letter == VALUE]
+    letters = patch.boxed(shell, table())
+    stack = [value for value, letter in zip(stack, letters, strict=True) if letter == VALUE]
     return Frozen(
         *(shell, code, seen.function.__globals__, (*box[patch.BOX_SLOTS], *stack)),
         *(box[patch.BOX_HANDLED], plain_finalizer(box.finalizer)),

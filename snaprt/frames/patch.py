@@ -24,6 +24,11 @@ Handlers that keep the instruction index for a re-raise (`lasti`) have it on the
 tagged int that no instruction pushes; there the prologue raises an exception of ours inside a range of the
 exception table with the lasti flag, and the interpreter pushes one itself.
 
+From 3.15 on a loop over a list, tuple or string keeps that object and a tagged int, its place, on the stack
+instead of an iterator. The prologue then loops over a list of the right length up to that place, which takes
+about 20 ns an item, and swaps the saved object in. And calling a generator expression already asks for the
+iterator of its argument, which is the box then; the prologue begins with dropping that iterator.
+
 An async generator that is inside an `asend`, `athrow` or `aclose` has to be entered by such an object; the
 latter two throw. So its patched code also catches an exception thrown in before the start, and drops it.
 """
@@ -39,7 +44,7 @@ from typing import Any, NoReturn
 
 from snaprt.errors import CodeChanged
 from snaprt.frames import assemble, codes
-from snaprt.frames.shell import LASTI, NULL, VALUE, Shell
+from snaprt.frames.shell import INDEX, LASTI, NULL, VALUE, Shell
 from snaprt.frames.table import Table
 
 TOKEN = "snaprt: thawed"  # what a frame yields when its prologue is done
@@ -67,6 +72,14 @@ class Box(list[Any]):
     shell: Shell
     driver: Any  # the asend, athrow or aclose that enters an async generator
     finalizer: Any
+
+    # From 3.15 on a generator expression asks for the iterator of its argument when it is called.
+
+    def __aiter__(self) -> Box:
+        return self
+
+    async def __anext__(self) -> NoReturn:
+        raise StopAsyncIteration
 
 
 @dataclass(frozen=True)
@@ -122,7 +135,7 @@ def patched(code: CodeType, shell: Shell, table: Table) -> Patched:
             shell.stack,
             shell.lastis if table.tagged else 0,
         ),
-        *(shell.handled, shell.running),
+        *(shell.handled, shell.running, tuple(map(bool, shell.indices))),
     )
     with _lock:
         known = _cache.get(key)
@@ -141,17 +154,21 @@ def patched(code: CodeType, shell: Shell, table: Table) -> Patched:
 class _Start:
     """How a code object begins."""
 
-    at: int  # byte offset right behind the first RESUME
+    at: int  # byte offset right behind the RESUME where the first `send` comes in
+    left: int  # entries of the stack that calling the function leaves for the body: the iterator of a
+    # generator expression, from 3.15 on
     bound: set[int]  # slots that are bound before the body starts
     cells: set[int]  # of these, the ones that hold cells
 
 
-def _start(code: CodeType, names: tuple[str, ...]) -> _Start:
+def start_of(code: CodeType, table: Table) -> _Start:
     """Read the prefix of a code object."""
+    names = codes.facts(code).names
     bytecode, at, arg = code.co_code, 0, 0
     arguments = code.co_argcount + code.co_kwonlyargcount
     arguments += bool(code.co_flags & _CO_VARARGS) + bool(code.co_flags & _CO_VARKEYWORDS)
-    start = _Start(0, set(range(arguments)), set())
+    start = _Start(0, 0, set(range(arguments)), set())
+    returned = False
     while at < len(bytecode):
         op, arg = bytecode[at], arg << 8 | bytecode[at + 1]
         at += 2
@@ -161,8 +178,14 @@ def _start(code: CodeType, names: tuple[str, ...]) -> _Start:
             start.cells.add(arg)
         elif op == opmap["COPY_FREE_VARS"]:
             start.cells |= set(range(len(names) - arg, len(names)))
-        elif op == opmap["RESUME"]:
-            start.at = at
+        elif op == opmap["RETURN_GENERATOR"]:
+            returned = True
+        elif op == opmap["GET_ITER"]:
+            start.left = 2
+        elif op == opmap["GET_AITER"]:
+            start.left = 1
+        elif op == opmap["RESUME"] and returned:
+            start.at = at + 2 * (table.resume - 1)
             start.bound |= start.cells
             return start
         arg = 0
@@ -208,7 +231,7 @@ class _Writer:
 
 def _patch(code: CodeType, shell: Shell, table: Table) -> Patched:
     facts = codes.facts(code)
-    start = _start(code, facts.names)
+    start = start_of(code, table)
     if shell.status != "finished" and len(shell.slots) != facts.slots:
         _mismatch(code, f"{len(shell.slots)} local slots were saved, and it has {facts.slots}")
     if shell.status == "suspended":
@@ -258,6 +281,34 @@ def _patch(code: CodeType, shell: Shell, table: Table) -> Patched:
     return Patched(new, origin, arguments, keywords, free_box)
 
 
+def boxed(shell: Shell, table: Table) -> list[str]:
+    """The letters of a stack for which the box has something."""
+    indices = iter(shell.indices)
+    return [
+        letter
+        for letter in shell.stack
+        if letter == VALUE or (letter == LASTI and not table.tagged) or (letter == INDEX and next(indices))
+    ]
+
+
+def _advance(writer: _Writer) -> None:
+    """Loop over the list on top of the stack up to the first true item, and leave list and place there.
+
+    No instruction pushes the place in a list, so the interpreter is made to count up to it.
+    """
+    writer.put("GET_ITER", 0, 1)
+    loop = writer.units
+    size = {"FOR_ITER": 2, "POP_JUMP_IF_TRUE": 2, "NOT_TAKEN": 1, "JUMP_BACKWARD_NO_INTERRUPT": 1}
+    body = sum(size.values())
+    writer.put("FOR_ITER", body - 2, 1)
+    writer.put("POP_JUMP_IF_TRUE", 4, 1)
+    writer.put("NOT_TAKEN")
+    writer.put("JUMP_BACKWARD_NO_INTERRUPT", body)
+    assert writer.units == loop + body
+    writer.put("END_FOR")  # never reached, for an item is true; every FOR_ITER has one
+    writer.put("POP_ITER")
+
+
 def _prologue(
     writer: _Writer, code: CodeType, shell: Shell, table: Table, start: _Start, cell: bool
 ) -> int | None:
@@ -267,6 +318,10 @@ def _prologue(
         writer.constant(None)
         writer.put("RETURN_VALUE")
         return None
+    if start.left == 2:
+        writer.put("POP_ITER")
+    elif start.left:
+        writer.put("POP_TOP")
     if shell.running:
         writer.constant(TOKEN)  # so that both ways in have one value to drop
         entry = writer.units
@@ -283,7 +338,7 @@ def _prologue(
         item(BOX_HANDLED)
         for op in ("PUSH_EXC_INFO", "POP_TOP", "POP_TOP"):
             writer.put(op)
-    index = BOX_STACK
+    index, indices = BOX_STACK, iter(shell.indices)
     for depth, letter in enumerate(shell.stack):
         if letter == NULL:
             writer.put("PUSH_NULL")
@@ -292,6 +347,16 @@ def _prologue(
             raising = writer.units
             writer.put("RERAISE", 0)
             writer.handlers.append(assemble.Handler(raising, 1, writer.units, depth, True))
+            writer.put("POP_TOP")
+        elif letter == INDEX:
+            if next(indices):
+                item(index)
+                index += 1
+                _advance(writer)
+            else:
+                writer.constant(())
+                writer.put("GET_ITER", 0, 1)
+            writer.put("SWAP", 2)
             writer.put("POP_TOP")
         else:
             item(index)

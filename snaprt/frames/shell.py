@@ -18,6 +18,7 @@ Status = Literal["created", "suspended", "finished"]
 VALUE = "v"
 NULL = "-"
 LASTI = "i"
+INDEX = "n"
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,10 @@ class Shell:
 
     `offset` is the byte offset, in the original code, of the YIELD_VALUE where the frame is suspended (0
     when it isn't). `slots` has a letter for each local slot (VALUE or NULL), `stack` one for each entry
-    of the value stack (VALUE, NULL or LASTI); `lastis` are the instruction indices, in code units of the
-    original code, that stand at the LASTI entries. The last four are for async generators: hooks were
-    called; `aclose` began; an `asend`, `athrow` or `aclose` is under way; a finalizer of a loop is set.
+    of the value stack (VALUE, NULL, LASTI or INDEX); `lastis` are the instruction indices, in code units of
+    the original code, that stand at the LASTI entries, and `indices` say at the INDEX entries how far loops
+    over the lists and tuples below them have come. The last four are for async generators: hooks were called;
+    `aclose` began; an `asend`, `athrow` or `aclose` is under way; a finalizer of a loop is set.
     """
 
     kind: Kind
@@ -39,6 +41,7 @@ class Shell:
     slots: str = ""
     stack: str = ""
     lastis: tuple[int, ...] = ()
+    indices: tuple[int, ...] = ()
     handled: bool = False
     hooks: bool = False
     closed: bool = False

@@ -43,12 +43,17 @@ class Table:
     instr: int  # prev_instr / instr_ptr
     top: int  # stacktop (an int that counts slots) or the stack pointer
     top_is_pointer: bool
-    tagged: bool  # slots are tagged references: two low bits, both set is an int
+    tagged: bool  # slots are tagged references: two low bits, both set is a plain number
     yield_delta: int  # how far behind the YIELD_VALUE the instruction pointer of a suspended frame stands
     created: int
     suspended: tuple[int, ...]
     executing: tuple[int, ...]
-    completed: int  # the state in which deallocation drops the references and runs no code
+    completed: (
+        int | None
+    )  # the state in which deallocation drops the references and runs no code, if there is
+    resume: int  # units of RESUME with its cache
+    places: bool  # loops over lists, tuples, strings keep a tagged int on the stack instead of an iterator
+    above_lasti: int  # stack entries above the instruction index of an exceptional `async with` exit
     subscript: tuple[str, int, int]  # instruction for `container[index]`: name, argument, cache units
     wrap: tuple[str, int]  # instruction that wraps an async generator's own yield
 
@@ -85,6 +90,9 @@ _V312 = Table(
     suspended=(-1,),
     executing=(0,),
     completed=1,
+    resume=1,
+    places=False,
+    above_lasti=3,
     subscript=("BINARY_SUBSCR", 0, 1),
     wrap=("CALL_INTRINSIC_1", 4),
 )
@@ -95,8 +103,25 @@ _V313 = replace(_V312, magic=3571, yield_delta=2, created=-3, suspended=(-2, -1)
 _V314 = replace(
     _V313, magic=3627, header=80, top_is_pointer=True, tagged=True, subscript=("BINARY_OP", 26, 5)
 )
+_V315 = replace(
+    _V314,
+    magic=3666,
+    created=0,
+    suspended=(1, 2),
+    executing=(4,),
+    completed=None,
+    resume=2,
+    places=True,
+    above_lasti=4,
+)
 
-TABLES: dict[tuple[int, int], Table] = {(3, 11): _V311, (3, 12): _V312, (3, 13): _V313, (3, 14): _V314}
+TABLES: dict[tuple[int, int], Table] = {
+    (3, 11): _V311,
+    (3, 12): _V312,
+    (3, 13): _V313,
+    (3, 14): _V314,
+    (3, 15): _V315,
+}
 
 _verdict: Table | str | None = None
 

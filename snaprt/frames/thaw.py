@@ -24,7 +24,7 @@ from snaprt.errors import CodeChanged, NotCapturable
 from snaprt.frames import codes, patch
 from snaprt.frames.freeze import Finalizer, code_of, find_box, read_lead
 from snaprt.frames.patch import TOKEN, Box
-from snaprt.frames.shell import LASTI, NULL, VALUE, Frozen, Shell
+from snaprt.frames.shell import LASTI, VALUE, Frozen, Shell
 from snaprt.frames.table import CLOSED_FLAG, RUNNING_FLAG, Table, table
 
 T = TypeVar("T")
@@ -106,18 +106,28 @@ def fill(
             f"{bound + shell.stack.count(VALUE)}."
         )
     stack = list(values[bound:])
-    if shell.lastis and not table().tagged:
-        origin = patch.origin(code_of(obj))
-        assert origin is not None
-        lastis, plain = iter(shell.lastis), iter(stack)
-        stack = [
-            next(lastis) + origin.shift // 2 if letter == LASTI else next(plain)
-            for letter in shell.stack
-            if letter != NULL
-        ]
+    if shell.lastis or shell.indices:
+        stack = _with_numbers(obj, shell, stack)
     if box.finalizer is not None:
         box.finalizer.target = finalizer
     box[:] = [tuple(values[:bound]), handled, *stack]
+
+
+def _with_numbers(obj: Any, shell: Shell, values: list[Any]) -> list[Any]:
+    """The values of a stack with what its prologue needs for the numbers between them."""
+    origin = patch.origin(code_of(obj))
+    assert origin is not None
+    plain, lastis = iter(values), iter(shell.lastis)
+    indices = iter([index for index in shell.indices if index])
+    stack: list[Any] = []
+    for letter in patch.boxed(shell, table()):
+        if letter == VALUE:
+            stack.append(next(plain))
+        elif letter == LASTI:
+            stack.append(next(lastis) + origin.shift // 2)
+        else:
+            stack.append([False] * (next(indices) - 1) + [True])
+    return stack
 
 
 def prime(obj: Any) -> None:

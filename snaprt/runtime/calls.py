@@ -23,7 +23,7 @@ import anyio.to_thread
 import tenacity
 
 from snaprt import state
-from snaprt.errors import NotRestorable, NotSerialisable
+from snaprt.errors import CallFailed, NotRestorable, NotSerialisable
 from snaprt.kernel import Call
 from snaprt.state import paths, resources
 
@@ -93,7 +93,7 @@ async def carry_out(call: Call, namespaces: Namespaces) -> Arrival:
     )
     try:
         value = await tries(_within, call.timeout, call.fn, args, kwargs)
-    except (Exception, SystemExit) as raised:  # a tool's sys.exit is its own failure, not this process's end
+    except (Exception, SystemExit, GeneratorExit) as raised:  # a tool's own failure, not this process's end
         error = raised
     return arrival(call, value, error, started, time.time(), namespaces, tuple(failed))
 
@@ -140,8 +140,15 @@ async def invoke(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     """Call a function on the host, async or sync (in a worker thread), and give its value."""
     if is_async(fn):
         return await fn(*args, **kwargs)
+
+    def call() -> Any:
+        try:
+            return fn(*args, **kwargs)
+        except KeyboardInterrupt as raised:  # no Ctrl-C reaches a worker thread: it is the tool's own
+            raise CallFailed(f"{getattr(fn, '__qualname__', fn)} raised KeyboardInterrupt.") from raised
+
     # A thread can't be stopped; one that nobody waits for any more is left to end by itself.
-    value = await anyio.to_thread.run_sync(lambda: fn(*args, **kwargs), abandon_on_cancel=True)
+    value = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
     # A sync function may hand back an awaitable (a decorated coroutine function does).
     return await value if inspect.isawaitable(value) else value
 

@@ -234,11 +234,11 @@ def _drain(out: Any, dumping: Dumping) -> None:
     queue = dumping.flat
     while dumping.unfilled or (queue is not None and queue.waiting):
         if queue is not None:
-            taken = queue.take()
-            for _, values, _, _ in dumping.unfilled:
-                queue.direct(values)
-            out.dump((CONTENTS, tuple(taken)))
+            out.dump((CONTENTS, tuple(queue.take())))
         batch, dumping.unfilled = dumping.unfilled, []
+        if queue is not None:
+            for _, values, _, _ in batch:
+                queue.direct(values)
         out.dump((FILL, tuple(batch)))
 
 
