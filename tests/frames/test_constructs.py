@@ -263,6 +263,36 @@ async def generators_as_iterators() -> Any:
     return [out, list(waiting), list(started), list(done)]
 
 
+async def sequences() -> Any:
+    out: list[Any] = []
+    changing = [1, 2, 3, 4]
+    for item in changing:
+        if item == 2:
+            changing.append(5)
+            del changing[0]
+        out.append(await nap(item))
+    for letter in "ab":
+        for number in list(range(600)):
+            if number % 200 == 99:
+                out.append((letter, number, await nap(number)))
+    shrinking = [1, 2, 3]
+    for item in shrinking:
+        shrinking.clear()
+        out.append(await nap(item))
+        shrinking.extend("xyz" if len(out) < 20 else "")
+
+    def delegating() -> Any:
+        yield from [1, 2, 3]
+
+    delegated = delegating()
+    next(delegated)
+    unstarted = (number * 2 for number in [1, 2, 3])
+    waiting = (await nap(number) for number in (1, 2))
+    over = (item async for item in waiting)
+    await nap()
+    return [*out, list(delegated), list(unstarted), [item async for item in over]]
+
+
 async def async_generators() -> Any:
     async def numbers() -> Any:
         got = yield await nap("first")
@@ -319,7 +349,7 @@ async def lambdas_and_held_awaitables() -> Any:
 CONSTRUCTS: list[Callable[[], Any]] = [
     *(loops, handled_exception, context_managers, contextlib_managers, finally_after_exception),
     *(exception_groups, partial_expressions, comprehensions, shared_cells, cleared_cells, unbound_locals),
-    *(methods, delegation, generators_as_iterators, async_generators, closing_that_waits),
+    *(methods, delegation, generators_as_iterators, sequences, async_generators, closing_that_waits),
     *(throwing_that_waits, lambdas_and_held_awaitables),
 ]
 
