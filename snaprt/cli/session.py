@@ -258,8 +258,8 @@ def is_missing(url: str) -> bool:
 def _refuse_memory(url: str) -> None:
     if url.startswith("memory:"):
         raise UsageError(
-            f"The store {url} lives in this process and dies with it: what is suspended there is lost. Give a "
-            "folder or the URL of a real store."
+            f"The store {url} lives in this process and dies with it: what is suspended there is lost. Give "
+            "a folder or the URL of a real store."
         )
 
 
