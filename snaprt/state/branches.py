@@ -282,11 +282,20 @@ def _function(step: Step, obj: types.FunctionType) -> Branches:
         yield Step(step, f"global {name!r}"), value
 
 
+# Made anew with the class, or not carried as it stands.
+_OF_CLASSES = frozenset(
+    (
+        *("__dict__", "__weakref__", "__module__", "__doc__", "_abc_impl"),
+        *("__annotate_func__", "__annotations_cache__"),
+    )
+)
+
+
 def _class(step: Step, obj: type) -> Branches:
     for index, base in enumerate(obj.__bases__):
         yield Step(step, f".__bases__ → [{index}]"), base
     for name, value in list(vars(obj).items()):
-        if name not in ("__dict__", "__weakref__", "__module__", "__doc__", "_abc_impl"):
+        if name not in _OF_CLASSES:
             yield Step(step, f".{name}"), value
 
 

@@ -105,6 +105,11 @@ _NOT_CARRIED = frozenset(
 )
 
 
+# From 3.14 on a class keeps a function that gives its annotations, and whose closure is the class's namespace
+# with everything in it. Their values travel instead.
+_ANNOTATIONS = frozenset({"__annotate_func__", "__annotations_cache__"})
+
+
 def by_value(cls: type, dumping: Dumping) -> Reduced:
     own: dict[str, Any] = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
     slots: Any = cls.__dict__.get("__slots__")
@@ -123,11 +128,13 @@ def _bases(cls: type) -> tuple[Any, ...]:
 def _state(cls: Any) -> dict[str, Any]:
     carried = {}
     for name, value in cls.__dict__.items():
-        if name in _NOT_CARRIED:
+        if name in _NOT_CARRIED or name in _ANNOTATIONS:
             continue
         if isinstance(value, (MemberDescriptorType, GetSetDescriptorType)) and value.__objclass__ is cls:
             continue  # of a slot: the skeleton has it
         carried[name] = value
+    if any(name in cls.__dict__ for name in _ANNOTATIONS):
+        carried["__annotations__"] = _annotations(cls)
     state: dict[str, Any] = {"attributes": carried}
     if "__abstractmethods__" in cls.__dict__:
         state["abstract"] = sorted(cls.__dict__["__abstractmethods__"])
@@ -146,6 +153,16 @@ def _state(cls: Any) -> dict[str, Any]:
     for carrying in _special:
         carrying(cls, state)
     return state
+
+
+def _annotations(cls: Any) -> dict[str, Any]:
+    """Annotations as they evaluate; as they are written if a name isn't there yet."""
+    from annotationlib import Format, get_annotations  # type: ignore[import-not-found]  # from 3.14 on
+
+    try:
+        return dict(get_annotations(cls, format=Format.VALUE))
+    except NameError:
+        return dict(get_annotations(cls, format=Format.STRING))
 
 
 def _registered(cls: Any) -> list[type]:

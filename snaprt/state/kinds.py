@@ -361,7 +361,7 @@ TABLE: tuple[Kind, ...] = (
     ),
     Kind(
         "loop runner",
-        _named("asyncio.runners:Runner", "asyncio.events:AbstractEventLoopPolicy"),
+        _named("asyncio.runners:Runner", "asyncio.events:AbstractEventLoopPolicy _AbstractEventLoopPolicy"),
         "run loops in the host program, not in agent code",
     ),
     Kind("task of another loop", _named("_asyncio:Task", "asyncio.tasks:_PyTask"), _LOOP, of_other_loop=True),

@@ -55,6 +55,8 @@ def find(
     anchors.index.refresh()
     walk = _Walk(resolve or {}, travels or by_reference, reduce or _reduce(resolve or {}))
     walk.run(root)
+    if not walk.offenders and isinstance(failure, RecursionError):
+        walk.report_depth()
     if not walk.offenders and failure is not None:
         walk.offenders.append(
             Offender(
@@ -117,6 +119,13 @@ _FRAME = Kind(
 )
 
 
+_DEEP = Kind(
+    "data nested too deeply",
+    (tuple,),
+    "nest it in lists, dicts or plain objects, which may be of any depth, or keep it flat",
+)
+_SHOWN = 6  # steps of the path to it; the thousands that follow look alike
+
 _WEAK_CONTAINERS = (weakref.WeakSet, weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
 _WEAK: tuple[type, ...] = (weakref.ref, weakref.ProxyType, weakref.CallableProxyType)
 _PROXIES = _WEAK[1:]
@@ -140,6 +149,7 @@ class _Walk:
         self._travels = travels
         self._reduce = reduce
         self._seen: dict[int, Any] = {}
+        self._last: tuple[Step, Any] | None = None
         self._weak: list[tuple[Step, object, object]] = []
         self._queue: collections.deque[tuple[Step, Any]] = collections.deque()
 
@@ -150,6 +160,7 @@ class _Walk:
             if type(obj) in LEAVES or id(obj) in self._seen:
                 continue
             self._seen[id(obj)] = obj
+            self._last = step, obj
             if id(obj) in self._resolved or self._goes_by_reference(obj):
                 continue
             kind = handles.refuse(obj)
@@ -161,8 +172,29 @@ class _Walk:
             if not (id(target) in self._seen or self._goes_by_reference(target)):
                 self._report(step, weak, WEAK_REFERENCE, f"to a {handles.type_name(type(target))}")
 
+    def report_depth(self) -> None:
+        """Reports what is nested deepest, for a pickler that ran out of stack."""
+        if self._last is None:
+            return
+        step, obj = self._last
+        way = [step]
+        while (above := way[-1].parent) is not None:
+            way.append(above)
+        start = way[-1] if len(way) <= _SHOWN else way[-_SHOWN]
+        self.offenders.append(
+            Offender(
+                f"{start.path()} → …",
+                handles.type_name(type(obj)),
+                _DEEP.hint,
+                _DEEP.name,
+                f"{len(way)} levels down",
+            )
+        )
+
     def _expand(self, step: Step, obj: object) -> None:
         try:
+            if issubclass(type(obj), BaseException):
+                self._reduce(obj)  # its parts are walked by their names, but its own ways may fail
             if issubclass(type(obj), _WEAK):
                 target = _weak_target(obj)
                 if target is not None:

@@ -647,7 +647,12 @@ def _traceback() -> Any:
 
 
 of("memory map", mmap=lambda w: w.closing(mmap.mmap(-1, 16)))
-of("memoryview", memoryview=lambda w: memoryview(b"abc"), bytes_buffer=lambda w: io.BytesIO(b"x").getbuffer())
+of(
+    "memoryview",
+    memoryview=lambda w: memoryview(b"abc"),
+    # Released in the end, for the garbage collector may come to the BytesIO first.
+    bytes_buffer=lambda w: w.closing(io.BytesIO(b"x").getbuffer(), "release"),
+)
 of("ctypes pointer", ctypes_pointer=lambda w: ctypes.pointer(ctypes.c_int()))
 of("ctypes function pointer", ctypes_callback=lambda w: ctypes.CFUNCTYPE(None)(print))
 of("loaded C library", c_library=lambda w: ctypes.CDLL(None))

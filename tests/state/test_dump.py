@@ -112,6 +112,41 @@ def test_a_linked_list_of_five_thousand_is_no_trouble():
     assert length == 5_000
 
 
+async def digging(make, levels):
+    nested = None
+    for _ in range(levels):
+        nested = make(nested)
+    await park()
+    depth = 0
+    while nested is not None:
+        (nested,) = nested.values() if isinstance(nested, dict) else nested
+        depth += 1
+    return depth
+
+
+@pytest.mark.parametrize("make", [lambda inner: [inner], lambda inner: {"a": inner}])
+def test_plain_data_of_any_depth_in_a_local_travels(make):
+    coro = digging(make, 6_000)
+    coro.send(None)
+    (again,) = twin([coro])
+    for waiting in (coro, again):
+        with pytest.raises(StopIteration) as ended:
+            waiting.send(None)
+        assert ended.value.value == 6_000
+
+
+def test_tuples_nested_too_deeply_are_refused_by_the_variable_that_holds_them():
+    coro = digging(lambda inner: (inner,), 30_000)
+    coro.send(None)
+    with pytest.raises(NotSerialisable) as caught:
+        state.dump({"run": coro})
+    (offender,) = caught.value.offenders
+    assert "in digging: local 'nested' → [0]" in offender.path
+    assert "30003 levels" in offender.reason
+    assert "too deeply" in offender.kind
+    coro.close()
+
+
 def test_the_recursion_limit_is_as_before_after_a_deep_dump():
     nested = []
     for _ in range(5_000):

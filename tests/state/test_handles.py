@@ -407,7 +407,9 @@ NAMELESS = {
     *("_sha256:sha256", "_sha256:sha224", "_sha512:sha512", "_sha512:sha384", "_csv:reader", "_csv:writer"),
     *("_csv:Reader", "_csv:Writer", "pyexpat:xmlparser", "_tkinter:tkapp"),
     *("zstandard.backend_c:ZstdCompressionObj", "zstandard.backend_c:ZstdDecompressionObj"),
-    *("select:kqueue", "select:devpoll", "select:epoll"),  # each on some systems only
+    *("select:kqueue", "select:devpoll", "select:epoll", "_dbm:dbm"),  # each on some systems only
+    # on some versions only
+    *("asyncio.events:AbstractEventLoopPolicy", "asyncio.events:_AbstractEventLoopPolicy"),
 }
 NAMES = sorted({entry for kind in handles.registered() for entry in kind.types if isinstance(entry, str)})
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from snaprt import state
 from snaprt.errors import NotSerialisable
 from snaprt.state import handles, paths
 
@@ -374,6 +375,27 @@ def test_the_exception_being_handled_is_walked_with_its_cause_context_and_notes(
             f"{here} → .__context__ → .args → [0]",
         ]
     )
+
+
+class Unreducible(Exception):
+    def __reduce__(self) -> Any:
+        raise RuntimeError("not this one")
+
+
+async def keeping(error: Exception) -> None:
+    await pause()
+    keep(error)
+
+
+def test_an_exception_that_refuses_to_be_reduced_goes_by_its_variable() -> None:
+    coro = keeping(Unreducible())
+    coro.send(None)
+    with pytest.raises(NotSerialisable) as caught:
+        state.dump([coro])
+    (offender,) = caught.value.offenders
+    assert offender.path.endswith("in keeping: local 'error'")
+    assert offender.reason == "not this one"
+    coro.close()
 
 
 def test_exceptions_of_a_group_go_by_their_index() -> None:
