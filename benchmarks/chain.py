@@ -72,4 +72,4 @@ def run(quick: bool) -> list[Table]:
 
 
 if __name__ == "__main__":
-    main("chain", run)
+    main("chain")

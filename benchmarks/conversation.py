@@ -145,4 +145,4 @@ def run(quick: bool) -> list[Table]:
 
 
 if __name__ == "__main__":
-    main("conversation", run)
+    main("conversation")

@@ -111,4 +111,4 @@ def run(quick: bool) -> list[Table]:
 
 
 if __name__ == "__main__":
-    main("frames", run)
+    main("frames")

@@ -1,16 +1,17 @@
 """Tables of a benchmark: printed always, kept in `results.json` and `results.md` only with `--save`.
 
-Every module of a benchmark ends in `main(NAME, run)`, where `run(quick)` gives its tables. This file
+Every module of a benchmark ends in `main(NAME)`; its `run(quick)` gives its tables. This file
 doesn't know what was measured.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -86,8 +87,12 @@ def ratio(value: float) -> str:
     return f"{value:.2f}x" if value < 10 else f"{value:.1f}x" if value < 100 else f"{value:.0f}x"
 
 
-def main(name: str, run: Callable[[bool], Sequence[Table]]) -> None:
-    """Run one benchmark as a command."""
+def main(name: str) -> None:
+    """Run one benchmark as a command.
+
+    Its module is imported by name: in `__main__` its agents, and all that they refer to, would travel by
+    value.
+    """
     options = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
     options.add_argument("--save", action="store_true", help="keep the tables in results.json and results.md")
     options.add_argument(
@@ -95,7 +100,8 @@ def main(name: str, run: Callable[[bool], Sequence[Table]]) -> None:
     )
     chosen = options.parse_args()
     print(f"{name}: {machine()}\n")
-    tables = run(chosen.quick)
+    module = importlib.import_module(f"benchmarks.{name}")
+    tables: Sequence[Table] = module.run(chosen.quick)
     for table in tables:
         print(table.text())
     if chosen.save:

@@ -201,4 +201,4 @@ def _row(name: str, found: dict[str, Times], packed: int, first: int, later: int
 
 
 if __name__ == "__main__":
-    main("saving", run)
+    main("saving")

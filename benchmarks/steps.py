@@ -189,4 +189,4 @@ def _table(words: str, found: Found, *, bare: bool) -> Table:
 
 
 if __name__ == "__main__":
-    main("steps", run)
+    main("steps")
