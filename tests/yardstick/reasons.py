@@ -34,6 +34,13 @@ REASONS: tuple[Reason, ...] = (
         "asks whether `g.gi_code is f.__code__`; a thawed frame runs a patched copy of that code",
     ),
     Reason(
+        "test_raise",
+        r"TestTracebackType\.test_attrs",
+        r"self\.assertIs\(tb\.tb_frame, sys\._getframe\(\)\)",
+        "asks whether the frame object in a traceback is that of the frame which runs; a thawed frame has "
+        "a new one",
+    ),
+    Reason(
         ".*",
         ".*",
         r"^snaprt\.errors\.NotInAgent: ",
