@@ -68,6 +68,12 @@ REASONS: tuple[Reason, ...] = (
     ),
     Reason(
         "test_contextlib_async",
+        r".*\.test_async_exit_exception_chaining",
+        r"^NotSerialisable: 2 things.*\n.*EventLoop\n.*\n.*local 'saved_details'.*: traceback\n",
+        "keeps a traceback object and a second event loop across an await: both refused by design",
+    ),
+    Reason(
+        "test_contextlib_async",
         r".*\.test_contextmanager_traceback",
         r"self\.assertEqual\(len\(frames\), 1\)",
         "counts the entries of `__traceback__` after an await; an exception's traceback travels as text, by "
