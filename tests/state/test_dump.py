@@ -466,6 +466,33 @@ def test_a_module_is_by_value_once_marked():
     assert state.by_value(module).__dict__[modules.MARK] is True
 
 
+ANNOTATED = """
+from abc import ABC
+class Order(ABC):
+    count: int
+    note: "Later" = "none"
+    {more}
+"""
+
+
+def annotated(more=""):
+    module = types.ModuleType("annotated_script")
+    exec(compile(ANNOTATED.format(more=more), "script", "exec", dont_inherit=True), module.__dict__)
+    again = twin([module.Order])[0]
+    assert again is not module.Order
+    assert again.note == "none"
+    return again
+
+
+def test_a_class_by_value_keeps_its_annotations():
+    assert annotated().__annotations__ == {"count": int, "note": "Later"}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="annotations are evaluated at once before 3.14")
+def test_annotations_whose_names_arent_there_yet_travel_as_they_are_written():
+    assert annotated("of: Missing").__annotations__ == {"count": "int", "note": "Later", "of": "Missing"}
+
+
 def test_equal_states_give_equal_bytes():
     coro = suspended({"a": [1, sample.plain]})
     assert state.dumps(coro) == state.dumps(coro)
