@@ -437,6 +437,17 @@ def _invoke(words: list[str], *, debug: bool, as_json: bool) -> int:
         return failures.INTERRUPTED
     except BrokenPipeError:
         raise
+    except SystemExit as error:
+        if error.__context__ is not None and isinstance(error.__context__, BrokenPipeError | OSError):
+            raise  # typer's own way out of a broken pipe
+        return _tell(
+            UsageError(
+                f"A module that the run needs left with sys.exit({error.code!r}) while it was "
+                "imported. It has to be importable without doing that; the run is unharmed."
+            ),
+            debug=debug,
+            as_json=as_json,
+        )
     except Exception as error:
         return _tell(error, debug=debug, as_json=as_json)
 

@@ -75,7 +75,7 @@ def _load_module(name: str) -> ModuleType:
             f"There's no module {error.name!r} on the import path, looked for from {os.getcwd()}. "
             f"Go to the folder it stands in, install it, or give the file: path/to/file.py:function.{hint}"
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _broken(name, error) from error
 
 
@@ -97,7 +97,7 @@ def _load_file(place: str) -> ModuleType:
     sys.modules[path.name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[path.name]
         raise _broken(place, error) from error
     return module
@@ -160,7 +160,7 @@ def _describe(thing: Any) -> str:
     return f"{article} {kind}"
 
 
-def _broken(place: str, error: Exception) -> UsageError:
+def _broken(place: str, error: BaseException) -> UsageError:
     """The target was found and fails as it is loaded: its own fault, told with the line."""
     if isinstance(error, SyntaxError) and error.filename:
         where = f" ({error.filename}:{error.lineno})"

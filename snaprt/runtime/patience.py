@@ -31,10 +31,21 @@ async def patiently(
     `what` names it in the log: a warning for each failed try, an error where it is tried for ever.
     """
 
+    call = functools.partial(fn, *args, **kwargs)
+    level = logging.ERROR if seconds is None else logging.WARNING
+    # Mostly it works at once, and then nothing of the machinery below is needed.
+    try:
+        return await anyio.to_thread.run_sync(call)
+    except Transient as error:
+        logger.log(level, "%s couldn't be done: %s", what, error)
+        if seconds is not None and seconds <= 0:
+            raise
+        await anyio.sleep(_FIRST_PAUSE)
+
     def say(attempt: tenacity.RetryCallState) -> None:
         error = attempt.outcome.exception() if attempt.outcome is not None else None
         logger.log(
-            logging.ERROR if seconds is None else logging.WARNING,
+            level,
             "%s couldn't be done (try %d, after %.0f s): %s",
             what,
             attempt.attempt_number,
@@ -50,4 +61,4 @@ async def patiently(
         before_sleep=say,
         reraise=True,
     )
-    return await tries(anyio.to_thread.run_sync, functools.partial(fn, *args, **kwargs))
+    return await tries(anyio.to_thread.run_sync, call)

@@ -33,17 +33,17 @@ def settle_rules(
     if agent is None:
         return None
     current = rules_of(agent)
-    if current == dict(recorded) or choice == "recorded":
+    if _same(current, recorded) or choice == "recorded":
         return None
     if choice == "current":
         return current
     lines: list[str] = []
     for name in sorted({*recorded, *current}):
-        then, now = recorded.get(name), current.get(name)
+        then, now = _text(recorded.get(name)), _text(current.get(name))
         if then != now:
             lines += difflib.unified_diff(
-                _text(then).splitlines(),
-                _text(now).splitlines(),
+                then.splitlines(),
+                now.splitlines(),
                 f"{name} (recorded)",
                 f"{name} (today)",
                 lineterm="",
@@ -52,6 +52,11 @@ def settle_rules(
         f"The rules of run {run_id} differ from today's. Say rules='recorded' (--rules recorded) to go on "
         "under the recorded ones, or rules='current' (--rules current) to change over.\n" + "\n".join(lines)
     )
+
+
+def _same(current: Rules, recorded: Rules) -> bool:
+    # By their text: a NaN isn't equal to itself, and a rule's type may not know what equal means.
+    return {k: _text(v) for k, v in current.items()} == {k: _text(v) for k, v in recorded.items()}
 
 
 def _text(rule: Any) -> str:
@@ -69,7 +74,10 @@ def check_interpreter(run_id: str, recorded: Mapping[str, Any]) -> None:
 
 
 def _interpreter(facts: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in facts.items())
+    """`CPython 3.11 (64 bit, GIL, magic 3495)`"""
+    name = {"cpython": "CPython"}.get(str(facts.get("implementation")), str(facts.get("implementation")))
+    gil = "GIL" if facts.get("gil") else "no GIL"
+    return f"{name} {facts.get('version')} ({facts.get('pointer')} bit, {gil}, magic {facts.get('magic')})"
 
 
 @dataclass(frozen=True)
@@ -100,8 +108,8 @@ def restore(log: Log, retry: bool = False) -> Restored:
     if newest is not None:
         kernel = Kernel.load(newest.sections["state"])
     else:
-        agent, args, kwargs = _value(log.read(1), "agent")
-        kernel = Kernel(log.run, log.summary().get("rules") or {})
+        agent, args, kwargs, rules = _value(log.read(1), "agent")
+        kernel = Kernel(log.run, rules)
         kernel.start(agent, args, kwargs)
     try:
         return _fed(log, kernel, headers, since, retry)
@@ -121,7 +129,7 @@ def _fed(log: Log, kernel: Kernel, headers: list[Header], since: int, retry: boo
             failed |= feed(kernel, log.read(header.number), again_later, void=header.number < void)
     for header in headers:
         if "rules" in header.detail and header.number > since:
-            kernel.rules = dict(header.detail["rules"])
+            kernel.rules = _value(log.read(header.number), "rules", kernel)
     unstarted = set(last.detail.get("unstarted", ()))
     pending = kernel.pending_calls()
     fresh = [call for call in pending if call.step in unstarted]

@@ -163,7 +163,10 @@ class Runtime:
             "started": time.time(),
             "save": saves_of(agent),
         }
-        first = {"summary": [view.encode(kernel.summary())], "agent": state.dump((agent, args, kwargs)).parts}
+        first = {
+            "summary": [view.encode(kernel.summary())],
+            "agent": state.dump((agent, args, kwargs, kernel.rules)).parts,
+        }
         owner = owning.take()
         try:
             log: Log = await self._patiently("Reading the store", self._open.create, run_id)
@@ -237,8 +240,10 @@ class Runtime:
         about = {key: last.detail[key] for key in ("agent", "target", "started", "save")}
         owner = owning.take()
         claim = {"owner": owner, "lease": self._lease, "doubts": last.detail.get("doubts", [])}
+        sections: dict[str, list[Any]] = {"summary": [view.encode(kernel.summary())]}
         if change is not None:
-            claim["rules"] = dict(change)
+            claim["rules"] = sorted(change)
+            sections["rules"] = state.dump(dict(change)).parts
         if last.kind == "finish":
             claim["retry"] = True
         try:
@@ -247,7 +252,7 @@ class Runtime:
                 log.append,
                 "claim",
                 detail={"status": "running", **about, **claim},
-                sections={"summary": [view.encode(kernel.summary())]},
+                sections=sections,
                 epoch=last.epoch + 1,
             )
         except BaseException as error:

@@ -18,7 +18,7 @@ from snaprt.store.objects import Objects
 def put_lease(objects: Objects, run: str, keyring: Keyring, lease: dict[str, Any]) -> None:
     """Says until when the owner is good for. What fails is left: the next one comes in seconds."""
     with contextlib.suppress(StoreError):
-        objects.put(f"runs/{run}/lease", [seal(keyring, LEASE, {**lease, "run": run})])
+        objects.replace(f"runs/{run}/lease", seal(keyring, LEASE, {**lease, "run": run}))
 
 
 def get_lease(objects: Objects, run: str, keyring: Keyring) -> dict[str, Any]:

@@ -91,6 +91,19 @@ class LocalObjects:
         except OSError as error:
             raise explain(error, self.url, f"writing {name}") from error
 
+    def replace(self, name: str, data: bytes) -> None:
+        target = self._root / name
+        beside = target.with_name(f".{target.name}-{os.getpid()}-{secrets.token_hex(4)}")
+        try:
+            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(descriptor, "wb") as file:
+                file.write(data)
+            os.replace(beside, target)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(beside)
+            raise explain(error, self.url, f"writing {name}") from error
+
     def settle(self, folder: str) -> None:
         try:
             _sync(self._root / folder)
@@ -101,9 +114,13 @@ class LocalObjects:
         found: dict[str, int] = {}
         for entry in self._entries(folder):
             # What vanishes between listing and looking was never an object of ours.
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 if entry.is_file() and not entry.name.startswith("."):
                     found[entry.name] = entry.stat().st_size
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise explain(error, self.url, f"looking at {folder}/{entry.name}") from error
         return found
 
     def folders(self, folder: str) -> list[str]:

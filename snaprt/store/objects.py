@@ -77,6 +77,9 @@ class Objects(Protocol):
         """Writes an object whose name says its content: whole or not at all; who else does it writes the
         same."""
 
+    def replace(self, name: str, data: bytes) -> None:
+        """Writes a hint anew: whole, but not synced. Nothing of a log is ever replaced."""
+
     def settle(self, folder: str) -> None:
         """Makes what was put into a folder last."""
 
@@ -261,6 +264,14 @@ class FsspecObjects:
                         file.write(piece)
             if self._beside:
                 self._rename(target, path, name)
+        except Exception as error:
+            raise self._error(error, f"writing {name}") from error
+
+    def replace(self, name: str, data: bytes) -> None:
+        try:
+            if self._beside:
+                self._fs.makedirs(self._path(name).rpartition("/")[0], exist_ok=True)
+            self._fs.pipe_file(self._path(name), data)
         except Exception as error:
             raise self._error(error, f"writing {name}") from error
 

@@ -11,7 +11,7 @@ import os
 import platform
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -136,15 +136,21 @@ class Store:
         unpickles nothing, and shows a damaged run as such."""
         runs = self.runs()
         if self._objects.parallel == 1 or len(runs) < 2:
-            yield from map(self._listed, runs)
+            found: Iterable[Listed | None] = map(self._listed, runs)
+            yield from (each for each in found if each is not None)
             return
         with ThreadPoolExecutor(self._objects.parallel, thread_name_prefix="snaprt-list") as pool:
-            yield from pool.map(self._listed, runs)
+            found = pool.map(self._listed, runs)
+            yield from (each for each in found if each is not None)
 
-    def _listed(self, run: str) -> Listed:
+    def _listed(self, run: str) -> Listed | None:
+        """None for a folder without any record: a start that didn't get that far."""
         try:
-            log = self.log(run)
+            log = self._log(run)
+            log.refresh()
             return Listed(run, log.header(), log.summary())
+        except UnknownRun:
+            return None
         except SnaprtError as error:
             return Listed(run, None, {}, error)
 

@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 import snaprt
-from snaprt.store import Log, Transient
+from snaprt.store import Log, Store, Transient
 from tests.crash.processes import ROOT, environment
 from tests.runtime import agents, careful
 
@@ -271,6 +271,19 @@ async def test_a_live_owner_is_named_and_can_be_robbed(url: str, ledger: str) ->
     assert lines(ledger) == ["began", "ended"]
 
 
+async def test_a_live_owner_renews_its_lease(url: str, ledger: str) -> None:
+    async with snaprt.Runtime(url, lease=0.15) as rt:
+        run = await rt.start(careful.waits_for_the_world, ledger, run_id="r")
+        log = Store.open(url).log("r")
+        seen: set[float] = set()
+        while len(seen) < 3:
+            if lease := log.get_lease():
+                seen.add(lease["until"])
+            await anyio.sleep(0.01)
+        tell(ledger, "end")
+        await run.outcome()
+
+
 async def test_an_owner_that_is_provably_gone_is_not_waited_for(
     url: str, ledger: str, tmp_path: Path
 ) -> None:
@@ -301,6 +314,19 @@ async def test_a_resume_that_is_refused_runs_none_of_the_agents_cleanup(url: str
     finally:
         del agents.two_questions.__snaprt_agent__  # type: ignore[attr-defined]  # set above
     assert sorted(lines(ledger)) == ["look left", "look right"]  # and nothing of their finally blocks
+
+
+async def test_rules_that_are_not_equal_to_themselves_have_not_changed(url: str, ledger: str) -> None:
+    snaprt.agent(rules={"limit": float("nan")})(agents.two_questions)
+    try:
+        async with snaprt.Runtime(url) as rt:
+            await (await rt.start(agents.two_questions, ledger, run_id="r")).outcome()
+        assert isinstance(await resumed(url), snaprt.Suspended)
+        snaprt.agent(rules={"limit": 3})(agents.two_questions)
+        assert isinstance(await resumed(url, rules="current"), snaprt.Suspended)
+        assert isinstance(await resumed(url), snaprt.Suspended)  # the change is on record
+    finally:
+        del agents.two_questions.__snaprt_agent__  # type: ignore[attr-defined]  # set above
 
 
 # --- draining, failing, and stores that fail --------------------------------------------------------
