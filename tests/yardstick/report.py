@@ -69,7 +69,7 @@ def tables(rows: Iterable[dict[str, Any]]) -> str:
             unwatched[module, name, way].append(short)
     for why, places in sorted(reasons.items(), key=lambda each: -len(each[1])):
         out += [f"- **{why[0].upper()}{why[1:]}.**", *_places(places)]
-    out += ["", "## Tests that the watching itself disturbs", ""]
+    out += ["", "## Tests that watching or stretching disturbs", ""]
     out += [
         "They fail the same way with nothing frozen, so they say nothing about a thaw.",
         "",
