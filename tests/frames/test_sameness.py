@@ -45,6 +45,15 @@ def test_tracing_does_not_change_what_a_thawed_frame_does(monkeypatch: pytest.Mo
     assert suspensions > 20
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seed", [11534, 12301, 20640])
+def test_a_generator_that_a_traceback_keeps_alive_is_no_difference(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)
+    assert sample(seed, 1) > 10
+
+
 def test_two_runs_that_differ_are_told_apart() -> None:
     one, other = fuzz.Outcome([["a"], ["b"]]), fuzz.Outcome([["a"], ["c"]])
     assert fuzz.first_difference(one, one) is None
