@@ -164,6 +164,20 @@ async def test_a_full_disk_stops_the_run_and_room_lets_it_end(
     assert len(PAID) == (0 if agent is fills_before_a_blob else 1)
 
 
+async def test_a_run_that_finds_the_disk_full_is_not_there_at_all(disk: Disk) -> None:
+    async with snaprt.Runtime(disk.url, patience=0.5) as rt:
+        await (await rt.start(fills_before_a_blob, run_id="before")).outcome()
+        disk.fill()
+        with pytest.raises(snaprt.StoreError, match="no space is left"):
+            await rt.start(fills_before_a_blob, run_id="r")
+        assert [each.run for each in await rt.list()] == ["before"]
+        with pytest.raises(snaprt.UnknownRun):
+            await rt.resume("r")
+        disk.make_room()
+        done = await (await rt.start(fills_before_a_blob, run_id="r")).outcome()
+        assert done == snaprt.Completed("r", 100_000)
+
+
 async def test_a_full_disk_takes_no_answer_and_room_lets_it_be_given(disk: Disk) -> None:
     async with snaprt.Runtime(disk.url, patience=0.5) as rt:
         await (await rt.start(asks, run_id="r")).outcome()

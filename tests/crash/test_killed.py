@@ -1,5 +1,7 @@
 """A real process is killed by SIGKILL wherever it stands; whoever takes the run over pays no second time.
 
+    python -m tests.crash.test_killed --runs 300 --seed 5 [--s3]      # at random times, as often as wanted
+
 The ledger is the payments service's, a process of its own: what it holds is what happened. Three agents
 differ in what a payment in doubt leads to (examples/refund.py). Those that ask, the service or a person,
 pay at a service that ignores idempotency keys, so that every duplicate would show.
@@ -7,9 +9,13 @@ pay at a service that ignores idempotency keys, so that every duplicate would sh
 
 from __future__ import annotations
 
+import argparse
 import os
 import random
+import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -19,7 +25,7 @@ import anyio
 import pytest
 
 import snaprt
-from tests.crash.lives import At, Life, Place, ended
+from tests.crash.lives import At, Life, Place, bucket, ended
 from tests.crash.service import Service, payments
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="there is no SIGKILL on this system")
@@ -88,11 +94,16 @@ def test_killed_again_and_again_it_gets_on_and_pays_once(place: Place, shop: Sho
 
 
 def test_killed_at_random_times_it_pays_once(place: Place, shop: Shop) -> None:
+    at_random_times(place, shop, 8, seed=11)
+
+
+def at_random_times(place: Place, shop: Shop, runs: int, seed: int) -> None:
+    """Three lives of each run are killed at any time within that of an undisturbed one."""
     started = monotonic()
     ended(place, "undisturbed", shop.agent, shop.args())
     whole = monotonic() - started
-    dice = random.Random(11)
-    for number in range(8):
+    dice = random.Random(seed)
+    for number in range(runs):
         run = f"r{number}"
         for _ in range(3):
             with Life(place, run, shop.agent, shop.args()) as life:
@@ -135,3 +146,24 @@ def one_second_after_the_payment(life: Life, service: Service) -> None:
         assert life.process.is_alive()
     life.process.join(1.0)
     assert life.process.is_alive()
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(prog="python -m tests.crash.test_killed")
+    options.add_argument("--runs", type=int, default=100, help="of each of the three agents")
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--s3", action="store_true", help="on a real S3 server instead of a local store")
+    chosen = options.parse_args()
+    os.environ.setdefault("SNAPRT_KEY", "the-key-of-the-tests-0123456789")
+    for agent, flag in AGENTS.items():
+        start = monotonic()
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+            place = stack.enter_context(bucket()) if chosen.s3 else Place(f"{folder}/store")
+            service = stack.enter_context(payments(Path(folder), *([flag] if flag else [])))
+            at_random_times(place, Shop(f"examples.refund:{agent}", service), chosen.runs, chosen.seed)
+        print(f"{agent}: {chosen.runs} runs, each killed three times, paid once; {monotonic() - start:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
