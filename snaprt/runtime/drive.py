@@ -27,7 +27,7 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,7 +36,7 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from snaprt import state
-from snaprt.errors import CallFailed, Diverged, NotSerialisable, ResourceUnavailable, SnaprtError, Stalled
+from snaprt.errors import CallFailed, Diverged, NotSerialisable, SnaprtError, Stalled
 from snaprt.kernel import (
     Answer,
     Ask,
@@ -54,11 +54,11 @@ from snaprt.kernel import (
 from snaprt.kernel.preview import preview
 from snaprt.runtime.calls import Arrival, about, apart, arrival, carry_out
 from snaprt.runtime.doubts import Doubt, Retry, reconciled, verdict
+from snaprt.runtime.opened import OpenResources
 from snaprt.runtime.outcomes import Cancelled, Completed, Failed, Outcome, Suspended, Waiting
 from snaprt.runtime.patience import patiently
 from snaprt.runtime.recording import Recorder
 from snaprt.runtime.rerun import Rerun, as_called
-from snaprt.state import resources
 from snaprt.state.exceptions import format_exception
 
 # A wall clock can be set while we wait for it; looking again this often (seconds) bounds the harm.
@@ -100,7 +100,7 @@ class Driver:
         self._stop_by: float | None = None
         self._arrived: list[Arrival] = []
         self._in_hand: dict[int, anyio.CancelScope] = {}
-        self._opened: list[resources.StandIn] = []
+        self._opened = OpenResources(recorder.log.run)
         self._held_back: list[Call] = []
         self._doubts: dict[str, Doubt] = {}
         self._poke = anyio.Event()
@@ -143,7 +143,7 @@ class Driver:
                 self._tools = tools
                 tools.start_soon(self._keep_lease)
                 try:
-                    await self._reopen()
+                    await self._opened.reopen(self.kernel.open_resources())
                     for call in again:
                         self._start(call)
                     await self._face(doubtful, asked or {})
@@ -155,7 +155,7 @@ class Driver:
                 tools.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
-                await self._close_all()
+                await self._opened.close_all()
             self.kernel.release()
         if stopped is not None:
             raise stopped
@@ -206,9 +206,13 @@ class Driver:
                     case CancelCall():
                         self._cancel(command.step)
                     case Open():
-                        self.kernel.deliver(Opened(command.stand_in, await self._open(command.stand_in)))
+                        self.kernel.deliver(
+                            Opened(command.stand_in, await self._opened.open(command.stand_in))
+                        )
                     case Close():
-                        self.kernel.deliver(Closed(command.stand_in, await self._close(command.stand_in)))
+                        self.kernel.deliver(
+                            Closed(command.stand_in, await self._opened.close(command.stand_in))
+                        )
             if calls or suspensions:
                 await self._announce(calls, suspensions)
             elif results := self._rerun.next():
@@ -424,11 +428,11 @@ class Driver:
         mine = (Waiting(each.id, each.payload) for each in self.kernel.open_suspensions().values())
         return (*self._doubt_questions(), *mine)
 
-    # --- tools and resources ------------------------------------------------------------------
+    # --- tools ------------------------------------------------------------------
 
     def _start(self, call: Call) -> None:
         assert self._tools is not None
-        call = apart(call, self.kernel.namespaces, self._opened)
+        call = apart(call, self.kernel.namespaces, self._opened.stand_ins)
         scope = self._in_hand[call.step] = anyio.CancelScope()
         self._tools.start_soon(self._carry_out, call, scope, name=f"{call.tool} (step {call.step})")
 
@@ -460,37 +464,6 @@ class Driver:
         for scope in list(self._in_hand.values()):
             scope.cancel()
         self._in_hand.clear()
-
-    async def _open(self, stand_in: resources.StandIn) -> BaseException | None:
-        try:
-            await resources.open_handle(stand_in)
-        except Exception as error:
-            return error
-        self._opened.append(stand_in)
-        return None
-
-    async def _close(self, stand_in: resources.StandIn) -> BaseException | None:
-        self._opened = [each for each in self._opened if each is not stand_in]
-        try:
-            await resources.close_handle(stand_in)
-        except Exception as error:
-            return error
-        return None
-
-    async def _reopen(self) -> None:
-        """Open again what the restored agent holds, before any of it runs."""
-        stand_ins: Iterable[resources.StandIn] = self.kernel.open_resources()
-        for stand_in in stand_ins:
-            error = await self._open(stand_in)
-            if error is not None:
-                raise ResourceUnavailable(
-                    f"Run {self.log.run} holds the resource {resources.describe(stand_in)}, and it can't be "
-                    f"opened here: {error!r}. The run stays as it was; mend that and resume again."
-                ) from error
-
-    async def _close_all(self) -> None:
-        while self._opened:
-            await self._close(self._opened[-1])
 
     # --- waiting ------------------------------------------------------------------------------
 
