@@ -40,7 +40,7 @@ from snaprt.kernel import Kernel
 from snaprt.store.log import Log
 from tests.crash import disk, world
 from tests.crash.programs import PROGRAMS, Program
-from tests.crash.world import BUSY, CRASH, LOST, Wire, World, receipt, watched
+from tests.crash.world import BUSY, CRASH, CUT, DRAIN, LOST, Wire, World, receipt, watched
 from tests.store.held import KEYRING, Held
 
 RUN = "r"
@@ -141,14 +141,24 @@ def _answer(here: World, payload: Any) -> Any:
 
 
 async def _live(here: World, schedule: Schedule) -> Any:
-    """One process: starts the run or takes it over, answers what is asked, until it ends or dies."""
+    """One process: starts the run or takes it over, answers what is asked, until it ends, leaves or dies."""
     async with snaprt.Runtime("held://store", keyring=KEYRING) as rt:
+        here.process.drain = rt.drain
         try:
             run = await rt.resume(RUN)
         except snaprt.UnknownRun:
             run = await rt.start(schedule.program.agent, run_id=RUN)
-        while isinstance(outcome := await run.outcome(), snaprt.Suspended):
+        while isinstance(outcome := await run.outcome(), snaprt.Suspended | snaprt.Failed):
+            here.left()
+            if isinstance(outcome, snaprt.Failed):
+                if not schedule.program.mend:
+                    break
+                here.mended = True
+                run = await rt.resume(RUN, retry=True)
+                continue
             waiting = list(outcome.waiting)
+            if not waiting:
+                break  # it was drained, and nobody is asked
             here.dice.shuffle(waiting)
             for each in waiting[: here.dice.randint(1, len(waiting))]:
                 with contextlib.suppress(*PROMISED):
@@ -177,8 +187,8 @@ def play(schedule: Schedule, folder: Path | None = None) -> tuple[World, Any, li
                     if not process.dead:
                         raise
                 else:
-                    seen += process.seen
-                    return here, outcome, seen
+                    if not isinstance(outcome, snaprt.Suspended):
+                        return here, outcome, [*seen, *process.seen]
             seen += process.seen
     raise AssertionError(f"the run doesn't end in {MOST_LIVES} lives")
 
@@ -228,6 +238,9 @@ def singles(
     """One crash at each moment of an undisturbed run, and each store operation failing without a crash."""
     for moment, what in enumerate(moments, 1):
         yield Schedule(program, seed, ({moment: CRASH},), on_disk)
+        if what in ("a tool was called", "the kernel's deliver"):
+            yield Schedule(program, seed, ({moment: DRAIN},), on_disk)
+            yield Schedule(program, seed, ({moment: CUT},), on_disk)
         if not on_disk and what in ("before create", "before put", "before read", "before part"):
             yield Schedule(program, seed, ({moment: BUSY},))
             if what == "before create":
@@ -241,7 +254,8 @@ def randomly(program: Program, number: int, moments: int, *, on_disk: bool = Fal
     lives = []
     for _ in range(dice.randint(1, 4)):
         life = {dice.randint(1, moments): dice.choice((LOST, BUSY)) for _ in range(dice.randrange(3))}
-        lives.append(life | {dice.randint(1, max(2, moments // dice.choice((1, 2, 4)))): CRASH})
+        end = dice.choice((CRASH, CRASH, CRASH, DRAIN, CUT))
+        lives.append(life | {dice.randint(1, max(2, moments // dice.choice((1, 2, 4)))): end})
     return Schedule(program, number, tuple(lives), on_disk)
 
 

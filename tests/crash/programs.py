@@ -14,7 +14,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import snaprt
@@ -229,6 +229,40 @@ async def failing_agent() -> None:
     await breaks("milk")
 
 
+@snaprt.tool(effect="read")
+async def fetch(what: str, *, idempotency_key: str) -> str:
+    """Can't be had before the world is mended."""
+    await world().call(idempotency_key)
+    if not world().mended:
+        raise ConnectionError("no road")
+    return f"<{what}>"
+
+
+async def mended() -> list[str]:
+    """Fails after a payment, and is tried again when the cause is mended: it goes on where it failed."""
+    mark("start")
+    paid = [await pay(9)]
+    mark("paid")
+    paid.append(await read("before"))
+    mark("read")
+    paid.append(await fetch("milk"))
+    mark("fetched")
+    paid.append(await pay_and_look(10))
+    return paid
+
+
+async def racing() -> str:
+    """The first answer will do; what the others would have said isn't waited for."""
+    for number in range(3):
+        tasks = [asyncio.create_task(read((number, name))) for name in "ab"]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        mark("raced", number)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    return await pay_and_look(5)
+
+
 async def jamming() -> list[str]:
     """A payment that was made by a call that failed. In doubt, a person says that it failed."""
     seen = []
@@ -418,7 +452,8 @@ class Program:
     agent: Callable[[], Awaitable[Any]]
     payments: tuple[int, ...] = ()
     check: Callable[[World, Any], None] | None = None
-    relaxed: bool = field(default=False)
+    relaxed: bool = False
+    mend: bool = False  # it fails, and is tried again after the world was mended
 
     @property
     def name(self) -> str:
@@ -435,6 +470,8 @@ PROGRAMS = [
     Program(failing_tools),
     Program(failing_agent, (5,)),
     Program(jamming, (1, 2)),
+    Program(mended, (9, 10), mend=True),
+    Program(racing, (5,)),
     Program(retrying, (7, 8)),
     Program(asking, (3, 6)),
     Program(approvals, (1, 3, 11)),

@@ -25,10 +25,10 @@ import anyio.lowlevel
 from snaprt.records.envelope import PREFIX
 from snaprt.store.failures import Transient
 
-CRASH, LOST, BUSY = "crash", "lost", "busy"
+CRASH, LOST, BUSY, DRAIN, CUT = "crash", "lost", "busy", "drain", "cut"
 """What a plan can do at a moment: kill the process; let a write arrive and its answer get lost; answer a
-request with "try again" without doing it. The last two mean nothing where no request is under way, and
-nothing happens then."""
+request with "try again" without doing it (these two mean nothing where no request is under way, and nothing
+happens then); have the process drain, with time for its calls to end or none."""
 
 # Records that hold, or follow at once upon, the moment at which every agent line so far had run.
 _SEALS = ("intent", "result", "suspend", "wake", "finish")
@@ -46,6 +46,7 @@ class Process:
         self.moment = 0
         self.dead = False
         self.seen: list[str] = []
+        self.drain: Callable[[float | None], None] = lambda grace: None
 
     def passes(self, what: str) -> str | None:
         """A moment: raises Crash, or says what the store is to do with this request."""
@@ -56,6 +57,8 @@ class Process:
         planned = self.plan.get(self.moment)
         if planned == CRASH:
             self.die(what)
+        elif planned in (DRAIN, CUT):
+            self.drain(None if planned == DRAIN else 0.0)
         return planned
 
     def die(self, what: str) -> None:
@@ -76,7 +79,9 @@ class World:
         self.notes: dict[str, Any] = {}
         self.violations: list[str] = []
         self.objects: dict[str, bytes] = {}
+        self.mended = False
         self._sealed_steps: set[str] = set()
+        self._failed_steps: set[str] = set()
         self._marks: set[Any] = set()
         self._sealed_marks: set[Any] = set()
         self._open: set[str] = set()
@@ -85,13 +90,17 @@ class World:
     # --- processes ----------------------------------------------------------------------------
 
     def begin(self, plan: Mapping[int, str] | None = None) -> Process:
-        """The next process. What the last one had begun and never recorded is in doubt, and lines that it ran
+        """The next process."""
+        self.left()
+        self.process = Process(plan)
+        return self.process
+
+    def left(self) -> None:
+        """Nobody has the run in hand now. What was begun and never recorded is in doubt, and lines that ran
         since the last record may run again."""
         self._doubts.update(self._open)
         self._open.clear()
         self._marks.clear()
-        self.process = Process(plan)
-        return self.process
 
     def passes(self, what: str) -> None:
         self.process.passes(what)
@@ -147,9 +156,15 @@ class World:
             self._sealed_marks |= self._marks
             self._marks.clear()
         if kind == "result":
-            keys = {f"{run}/{item['step']}" for item in header["detail"]["steps"]}
-            self._sealed_steps |= keys
-            self._open -= keys
+            keys = {f"{run}/{item['step']}": item["ok"] for item in header["detail"]["steps"]}
+            self._sealed_steps |= keys.keys()
+            self._open -= keys.keys()
+            self._failed_steps |= {key for key, ok in keys.items() if not ok}
+        if kind == "claim" and header["detail"].get("retry"):
+            # The run is tried again from its last state: what failed since may be called once more.
+            self._sealed_steps -= self._failed_steps
+            self._doubts.update(self._failed_steps)
+            self._failed_steps.clear()
 
     # --- the end ------------------------------------------------------------------------------
 
