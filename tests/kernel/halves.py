@@ -12,6 +12,7 @@ status, value and trace of the rest of the run.
 from __future__ import annotations
 
 import json
+import logging
 import pickle
 import sys
 from collections.abc import Callable
@@ -66,6 +67,7 @@ def go_on(path: Path) -> list[str]:
 
 
 if __name__ == "__main__":
+    logging.disable(logging.WARNING)  # on a busy machine a step may take long, and is warned about
     verb, where = sys.argv[1], Path(sys.argv[2])
     if verb == "save":
         print(json.dumps(save_all(where)))
