@@ -14,7 +14,8 @@ import signal
 import sys
 import tempfile
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -120,6 +121,43 @@ def test_an_owner_paused_before_its_payment_wakes_up_fenced(place: Place, tmp_pa
 def test_an_owner_paused_in_its_payment_wakes_up_fenced(place: Place, tmp_path: Path) -> None:
     # What it had begun before it was paused, nobody can take back: here a service has to honour the key.
     paused_and_overtaken(place, tmp_path, "pay_at_last")
+
+
+def test_an_owner_whose_lease_wrongly_seems_over_is_fenced_before_it_pays(
+    place: Place, tmp_path: Path
+) -> None:
+    """As if its clock were wrong: it lives and works, and another takes the run over all the same. Both are
+    then let go at the payment at the same moment."""
+    flag = tmp_path / "flag"
+    with payments(tmp_path, "--ignore-keys") as service:
+        target, args = "tests.crash.lingering:linger_and_refund", ("refund", "A-17", service.url, str(flag))
+        with Life(place, "r", target, args, options={"lease": 0.001}) as first:
+            until_it_waits(first, flag)
+            with taken_over(place, target, args, flag) as second:
+                flag.touch()
+                said, other = first.said(), second.said()
+        assert said is not None
+        assert said["outcome"] == "Fenced", said
+        assert other is not None
+        assert other["value"]["refunded"] == 4200
+        assert len(service.rows()) == 1
+
+
+@contextmanager
+def taken_over(place: Place, agent: str, args: tuple[str, ...], flag: Path) -> Iterator[Life]:
+    """A second process in the middle of the same wait, as soon as the first one's lease lets it."""
+    Path(f"{flag}.waiting").unlink()
+    for _ in range(200):
+        with Life(place, "r", agent, args) as second:
+            while second.process.is_alive():
+                if Path(f"{flag}.waiting").exists():
+                    yield second
+                    return
+                second.process.join(0.02)
+            said = second.said()
+            assert said is not None
+            assert said["outcome"] == "RunBusy"
+    raise AssertionError("the run stays busy")
 
 
 def paused_and_overtaken(
