@@ -411,6 +411,8 @@ def run_command_line(words: list[str] | None = None) -> int:
     words = sys.argv[1:] if words is None else words
     said = words[: words.index("--")] if "--" in words else words
     debug, as_json = "--debug" in said, "--json" in said
+    if sys.stdout is None:  # closed by whoever started us
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # for the rest of the process
     for stream in (sys.stdout, sys.stderr):
         # An agent's text may hold what this terminal's encoding can't say; better "?" than a crash.
         if hasattr(stream, "reconfigure"):
@@ -418,7 +420,14 @@ def run_command_line(words: list[str] | None = None) -> int:
     try:
         with output.only_json() if as_json else nullcontext():
             code = _invoke(words, debug=debug, as_json=as_json)
-        sys.stdout.flush()
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _say(f"Standard output can't be written: {error.strerror}. The run itself is kept.")
+            return failures.REFUSED
         return code
     except (BrokenPipeError, SystemExit):
         # typer exits for its own part on a broken pipe, and in this mode for nothing else.

@@ -10,7 +10,7 @@ import functools
 import importlib
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from snaprt.errors import UsageError
@@ -54,7 +54,22 @@ def rules_of(agent: Any) -> dict[str, Any]:
     """The rules that `@snaprt.agent(rules=…)` gave to this function; none without it."""
     mark = getattr(_bare(agent), "__snaprt_agent__", None) or {}
     rules = mark.get("rules") or {}
-    return dict(rules() if callable(rules) else rules)
+    try:
+        found = rules() if callable(rules) else rules
+    except Exception as error:
+        raise UsageError(f"The rules of agent {name_of(agent)} can't be had: {error!r}.") from error
+    if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
+        raise UsageError(
+            f"The rules of agent {name_of(agent)} are {found!r}; rules are a mapping from names to texts, or "
+            "to anything that prints the same tomorrow."
+        )
+    for name, rule in found.items():
+        if getattr(type(rule), "__repr__", None) is object.__repr__:
+            raise UsageError(
+                f"Rule {name!r} of agent {name_of(agent)} is {rule!r}, which says something else in every "
+                "process. Give its name or version instead."
+            )
+    return dict(found)
 
 
 def saves_of(agent: Any) -> str:

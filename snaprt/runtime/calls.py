@@ -30,6 +30,14 @@ from snaprt.state import paths, resources
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds between the attempts of one step
 
 
+class Unanswered(Exception):  # it never leaves the runtime
+    """A write took longer than its timeout: it may have happened, or may happen yet."""
+
+
+class _TooLong(TimeoutError):
+    """Our own timeout, as opposed to one that a tool raises."""
+
+
 @dataclass(frozen=True)
 class Arrival:
     """The outcome of a step, on its way into the log. Times are seconds since the epoch; `dump` is the
@@ -68,7 +76,11 @@ def apart(call: Call, namespaces: Namespaces, stand_ins: Sequence[resources.Stan
 
 
 async def carry_out(call: Call, namespaces: Namespaces) -> Arrival:
-    """Call the tool and return what came of it. Cancellation passes through."""
+    """Call the tool and return what came of it. Cancellation passes through.
+
+    Raises Unanswered for a `write` that outlasted its timeout: calling it again could do it twice, and to
+    call it failed could lose it.
+    """
     started = time.time()
     failed: list[Mapping[str, Any]] = []
     value: Any = None
@@ -84,7 +96,7 @@ async def carry_out(call: Call, namespaces: Namespaces) -> Arrival:
         failed.append({"attempt": attempt.attempt_number, "ended": time.time(), "error": words})
 
     tries = tenacity.AsyncRetrying(
-        retry=tenacity.retry_if_exception_type((Exception, SystemExit)),
+        retry=tenacity.retry_if_exception(lambda error: _may_try_again(call, error)),
         stop=tenacity.stop_after_attempt(call.retries + 1),
         wait=tenacity.wait_random_exponential(_FIRST_PAUSE, _LONGEST_PAUSE),
         sleep=anyio.sleep,
@@ -93,6 +105,10 @@ async def carry_out(call: Call, namespaces: Namespaces) -> Arrival:
     )
     try:
         value = await tries(_within, call.timeout, call.fn, args, kwargs)
+    except _TooLong as raised:
+        if call.effect == "write":
+            raise Unanswered from raised
+        error = TimeoutError(str(raised))
     except (Exception, SystemExit, GeneratorExit) as raised:  # a tool's own failure, not this process's end
         error = raised
     return arrival(call, value, error, started, time.time(), namespaces, tuple(failed))
@@ -103,8 +119,16 @@ async def _within(
 ) -> Any:
     if seconds is None:
         return await invoke(fn, args, kwargs)
-    with anyio.fail_after(seconds):
+    with anyio.move_on_after(seconds) as scope:
         return await invoke(fn, args, kwargs)
+    assert scope.cancelled_caught  # else it has returned
+    raise _TooLong(f"no answer within {seconds:g} s")
+
+
+def _may_try_again(call: Call, error: BaseException) -> bool:
+    if isinstance(error, _TooLong):
+        return call.effect != "write"
+    return isinstance(error, Exception | SystemExit)
 
 
 def arrival(

@@ -52,7 +52,7 @@ from snaprt.kernel import (
     Result,
 )
 from snaprt.kernel.preview import preview
-from snaprt.runtime.calls import Arrival, about, apart, arrival, carry_out
+from snaprt.runtime.calls import Arrival, Unanswered, about, apart, arrival, carry_out
 from snaprt.runtime.doubts import Doubt, Retry, reconciled, verdict
 from snaprt.runtime.opened import OpenResources
 from snaprt.runtime.outcomes import Cancelled, Completed, Failed, Outcome, Suspended, Waiting
@@ -103,6 +103,7 @@ class Driver:
         self._opened = OpenResources(recorder.log.run)
         self._held_back: list[Call] = []
         self._doubts: dict[str, Doubt] = {}
+        self._unanswered: list[Call] = []
         self._poke = anyio.Event()
         self._tools: TaskGroup | None = None
 
@@ -176,6 +177,10 @@ class Driver:
                     "that when its lines ran again (save='effects'). They have to repeat themselves: take "
                     "what isn't repeatable into a tool, or save the agent always."
                 )
+            if self._unanswered:
+                calls, self._unanswered = self._unanswered, []
+                await self._face(calls, {})
+                continue
             if self._arrived:
                 await self._record()
                 continue
@@ -219,8 +224,8 @@ class Driver:
                 for result in results:
                     self.kernel.deliver(result)
             elif not commands:
-                if self.kernel.idle or self._arrived:
-                    return
+                if self.kernel.idle or self._arrived or self._unanswered or self.draining:
+                    return  # what is ready to run is part of the state, so an agent that spins can leave too
                 await anyio.sleep(0)  # the agent polls: let what it polls for arrive
 
     def _advance(self) -> Sequence[Command]:
@@ -441,6 +446,8 @@ class Driver:
             with scope:
                 came = await carry_out(call, self.kernel.namespaces)
                 self._arrived.append(came)  # looked up now: the list was another one when the call began
+        except Unanswered:
+            self._unanswered.append(call)
         except asyncio.CancelledError:
             if _asked_to_cancel():
                 raise

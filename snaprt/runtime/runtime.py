@@ -21,11 +21,12 @@ import anyio
 import anyio.to_thread
 
 from snaprt import frames, state
-from snaprt.errors import Fenced, RunBusy, UsageError
+from snaprt.errors import Fenced, NotSerialisable, RunBusy, UsageError
 from snaprt.kernel import Kernel
 from snaprt.records import Header, Keyring
 from snaprt.runtime import answers, owning, restore, view
 from snaprt.runtime.agents import Agent, check_agent, name_of, rules_of, saves_of, target_of, today
+from snaprt.runtime.calls import about
 from snaprt.runtime.drive import Driver
 from snaprt.runtime.outcomes import Outcome, RunInfo, Suspended, Waiting
 from snaprt.runtime.patience import patiently
@@ -96,6 +97,16 @@ class Runtime:
         patience: float = 60.0,
         grace: float = 10.0,
     ) -> None:
+        for name, seconds in {
+            "distant": distant,
+            "lease": lease,
+            "patience": patience,
+            "grace": grace,
+        }.items():
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+                raise UsageError(f"{name}={seconds!r} is no number of seconds.")
+        if lease == 0:
+            raise UsageError("lease=0: nobody could be taken to be alive. Give a few seconds.")
         self.url = url
         self._keyring = keyring
         self._fencing = fencing
@@ -105,6 +116,7 @@ class Runtime:
         self._patience = patience
         self._grace = grace
         self._store: Store | None = None
+        self._draining = False
         self._drivers: dict[str, Driver] = {}
         self._runs: dict[str, Run] = {}
         self._stack = AsyncExitStack()
@@ -131,11 +143,15 @@ class Runtime:
             # The block failed, the runs didn't: they are saved first, and the error goes on as it came
             # rather than in a group.
             kind = error = where = None
-        return await self._stack.__aexit__(kind, error, where)
+        try:
+            return await self._stack.__aexit__(kind, error, where)
+        finally:
+            self._store = None
 
     def drain(self, grace: float | None = None) -> None:
         """Start no new call in any run in hand; when the running ones have ended, or after the grace
         (seconds), save each run and let it leave."""
+        self._draining = True
         for driver in self._drivers.values():
             driver.drain(grace)
 
@@ -147,7 +163,10 @@ class Runtime:
         Raises UsageError for something that isn't an `async def` or doesn't take these arguments,
         RunExists, NotSerialisable for arguments that can't travel, StoreError.
         """
+        store = self._open
         check_agent(agent)
+        if self._draining:
+            raise UsageError("This Runtime is draining and starts nothing more. Use another one.")
         try:
             inspect.signature(agent).bind(*args, **kwargs)
         except TypeError as error:
@@ -165,11 +184,11 @@ class Runtime:
         }
         first = {
             "summary": [view.encode(kernel.summary())],
-            "agent": state.dump((agent, args, kwargs, kernel.rules)).parts,
+            "agent": _dumped(agent, args, kwargs, kernel.rules).parts,
         }
         owner = owning.take()
         try:
-            log: Log = await self._patiently("Reading the store", self._open.create, run_id)
+            log: Log = await self._patiently("Reading the store", store.create, run_id)
             detail = {"status": "running", **about, "owner": owner, "lease": self._lease}
             await self._patiently(
                 f"Starting run {run_id}", log.append, "start", detail=detail, sections=first
@@ -178,7 +197,11 @@ class Runtime:
             owning.let_go(owner)
             raise
         kernel.start(agent, args, kwargs)
-        return self._drive(log, kernel, owner, epoch=0, about=about)
+        try:
+            return self._drive(log, kernel, owner, epoch=0, about=about)
+        except BaseException:
+            kernel.release()
+            raise
 
     async def resume(
         self,
@@ -197,6 +220,8 @@ class Runtime:
         again. Nothing is written where there is nothing to do: a run that still waits is given back as
         Suspended. Raises UnknownRun, RunBusy, RulesChanged, CodeChanged, Damaged, WrongKey.
         """
+        if rules not in (None, "recorded", "current"):
+            raise UsageError(f"rules={rules!r} is neither 'recorded' nor 'current'.")
         if run_id in self._drivers:
             return self._runs[run_id]
         log: Log = await self._patiently("Reading the store", self._open.log, run_id)
@@ -395,3 +420,16 @@ class Runtime:
 
         self._tasks.start_soon(work, name=f"run {log.run}")
         return run
+
+
+def _dumped(agent: Agent, args: tuple[Any, ...], kwargs: dict[str, Any], rules: Any) -> state.Dump:
+    """What a run starts from. Raises NotSerialisable that names the argument."""
+    try:
+        return state.dump((agent, args, kwargs, rules))
+    except NotSerialisable as refusal:
+        names = {"state → [0]": f"agent {name_of(agent)}", "state → [3]": "its rules"}
+        names |= {f"state → [1] → [{number}]": f"argument {number + 1}" for number in range(len(args))}
+        names |= {f"state → [2] → [{name!r}]": f"argument {name!r}" for name in kwargs}
+        for place, what in names.items():
+            refusal = about(refusal, place, what)
+        raise refusal from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -203,3 +204,19 @@ async def shares(ledger: str) -> list[Any]:
     basket.append(2)  # another task's doing, while the tool runs
     returned = await call
     return [basket, returned, returned is basket]
+
+
+async def spins(ledger: str) -> None:
+    while told(ledger) != "stop":
+        await asyncio.sleep(0)
+
+
+@snaprt.tool(timeout=0.05, retries=3)
+def pays_slowly(ledger: str) -> str:
+    note(ledger, "pay")
+    time.sleep(0.3)  # a thread can't be stopped: the payment happens all the same
+    return "paid"
+
+
+async def pays_with_a_timeout(ledger: str) -> str:
+    return await pays_slowly(ledger)

@@ -252,6 +252,19 @@ async def test_with_effects_only_a_call_that_differs_from_its_record_is_refused(
     assert sorted(lines(ledger)) == ["roll 12", "roll 4", "roll 6", "roll 8"]
 
 
+async def test_a_write_that_outlasts_its_timeout_is_in_doubt_and_not_tried_again(
+    url: str, ledger: str
+) -> None:
+    async with snaprt.Runtime(url) as rt:
+        asked = await (await rt.start(careful.pays_with_a_timeout, ledger, run_id="r")).outcome()
+        assert isinstance(asked, snaprt.Suspended)
+        [question] = asked.waiting
+        assert question.payload["in_doubt"]["tool"] == "pays_slowly"
+        await rt.answer("r", {"done": "paid after all"})
+    assert await resumed(url) == snaprt.Completed("r", "paid after all")
+    assert lines(ledger) == ["pay"]
+
+
 # --- owners ---------------------------------------------------------------------------------------
 
 
@@ -356,6 +369,39 @@ async def test_a_call_that_outlasts_the_grace_is_in_doubt(url: str, ledger: str)
     assert isinstance(asked, snaprt.Suspended)
     assert asked.waiting[0].payload["in_doubt"]["step"] == 1
     assert lines(ledger) == ["began"]
+
+
+async def test_an_agent_that_never_rests_can_be_drained(url: str, ledger: str) -> None:
+    async with snaprt.Runtime(url) as rt:
+        run = await rt.start(careful.spins, ledger, run_id="r")
+        await anyio.sleep(0)
+        rt.drain()
+        assert isinstance(await run.outcome(), snaprt.Suspended)
+        with pytest.raises(snaprt.UsageError, match="draining"):
+            await rt.start(careful.spins, ledger)
+    tell(ledger, "stop")
+    assert await resumed(url) == snaprt.Completed("r", None)
+
+
+async def test_what_makes_no_sense_is_told_before_anything_is_written(url: str, ledger: str) -> None:
+    for wrong in ({"distant": -1}, {"lease": 0}, {"grace": "x"}, {"patience": float("nan")}):
+        with pytest.raises(snaprt.UsageError):
+            snaprt.Runtime(url, **wrong)  # type: ignore[arg-type]  # that is the point
+    with open(ledger) as handle:
+        async with snaprt.Runtime(url) as rt:
+            with pytest.raises(snaprt.NotSerialisable, match=r"  argument 1: io\.TextIOWrapper"):
+                await rt.start(careful.puts, handle)  # type: ignore[arg-type]  # as above
+            assert await rt.list() == []
+    with pytest.raises(snaprt.UsageError, match="isn't open"):
+        await rt.start(careful.puts, ledger)
+    for rules in (lambda: 1 / 0, lambda: 5, {"tool": object()}):
+        marked = snaprt.agent(rules=rules)(careful.spins)
+        try:
+            async with snaprt.Runtime(url) as rt:
+                with pytest.raises(snaprt.UsageError, match="agent spins"):
+                    await rt.start(marked, ledger)
+        finally:
+            del careful.spins.__snaprt_agent__  # type: ignore[attr-defined]  # set above
 
 
 async def test_a_failed_run_goes_on_from_its_last_state_after_the_cause_is_mended(
