@@ -157,7 +157,8 @@ def fill_function(function: FunctionType, state: dict[str, Any]) -> None:
 
 def fill_namespace(namespace: dict[str, Any], names: dict[str, Any]) -> None:
     for name, value in names.items():
-        namespace.setdefault(name, value)
+        if "." not in name:  # a submodule, which is there by having been imported
+            namespace.setdefault(name, value)
 
 
 def by_name(module: str, qualname: str, digest: str) -> Any:

@@ -198,11 +198,57 @@ def unsent(namespace: dict[str, Any], code: CodeType, dumping: Dumping) -> dict[
     if sent is None:
         return None
     names = [name for name in globals_read(code) if name not in sent and name in namespace]
-    if not names:
+    inner = {name: module for name, module in _submodules(code, namespace).items() if name not in sent}
+    if not names and not inner:
         return None
     sent.update(names)
+    sent.update(inner)
     # Sorted, because a set's order changes with the hash seed and equal states should give equal bytes.
-    return {name: namespace[name] for name in sorted(names) if name != "__builtins__"}
+    found = {name: namespace[name] for name in sorted(names) if name != "__builtins__"}
+    return found | {name: inner[name] for name in sorted(inner)}
+
+
+def _submodules(code: CodeType, namespace: dict[str, Any]) -> dict[str, ModuleType]:
+    """The submodules that `code` may reach through a package among its globals.
+
+    `import urllib.request` leaves nothing but `urllib` behind, so what travels of it is the package alone.
+    Which submodules were meant can't be told from bytecode; those that are loaded, and whose names the code
+    has, are imported again with it. (cloudpickle's rule.) They stand under their dotted names, as no global
+    does.
+    """
+    packages = [
+        name
+        for name in globals_read(code)
+        if isinstance(namespace.get(name), ModuleType) and hasattr(namespace[name], "__path__")
+    ]
+    if not packages:
+        return {}
+    mentioned = _all_names(code)
+    found = {}
+    for name in packages:
+        prefix = namespace[name].__name__ + "."
+        for dotted, module in list(sys.modules.items()):
+            meant = dotted.startswith(prefix) and all(
+                part in mentioned for part in dotted[len(prefix) :].split(".")
+            )
+            if meant and isinstance(module, ModuleType) and importable(dotted):
+                found[dotted] = module
+    return found
+
+
+def _all_names(code: CodeType) -> frozenset[str]:
+    """Every name in `code` and in code nested in it, attributes included."""
+    known = _mentioned.get(code)
+    if known is not None:
+        return known
+    names = set(code.co_names)
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            names |= _all_names(const)
+    return _mentioned.put(code, frozenset(names))
+
+
+_mentioned: ByCode[frozenset[str]] = ByCode()
 
 
 def import_module(name: str) -> ModuleType:

@@ -180,7 +180,12 @@ class Log(History):
         try:
             self._insist(lambda: self._objects.create(self._record(number), data))
         except FileExistsError:
-            if not self._is_there(number, record.digest):
+            try:
+                ours = self._is_there(number, record.digest)
+            except Transient:
+                self._unsure = (number, record.digest)
+                raise
+            if not ours:
                 raise self._lost(number) from None
         except Transient:
             # It may arrive yet: whoever then made another record of this number would be fenced by himself.

@@ -419,7 +419,7 @@ def test_help_teaches_the_commands_the_variables_and_the_exit_codes(
         "demo",
         "SNAPRT_STORE",
         "SNAPRT_KEY",
-        "130",
+        "SIGTERM",
     ):
         assert word in text
     assert "Exit codes" in text
