@@ -10,6 +10,7 @@ This file must not know when which record is due: that is the driver's protocol.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -75,9 +76,12 @@ class Recorder:
         for name, dump in (values or {}).items():
             sections[name] = dump.parts
         whole = {"status": status, **self._about, **detail}
+        attempt = secrets.token_hex(8)
 
         def once() -> int:
-            return self.log.append(kind, detail=whole, sections=sections, epoch=self.epoch).header.number
+            return self.log.append(
+                kind, detail=whole, sections=sections, epoch=self.epoch, attempt=attempt
+            ).header.number
 
         # A tool's result can't be had again; everything else can wait for a resume.
         patience = None if kind == "result" else self.patience

@@ -165,8 +165,6 @@ class Runtime:
         """
         store = self._open
         check_agent(agent)
-        if self._draining:
-            raise UsageError("This Runtime is draining and starts nothing more. Use another one.")
         try:
             inspect.signature(agent).bind(*args, **kwargs)
         except TypeError as error:
@@ -191,7 +189,12 @@ class Runtime:
             log: Log = await self._patiently("Reading the store", store.create, run_id)
             detail = {"status": "running", **about, "owner": owner, "lease": self._lease}
             await self._patiently(
-                f"Starting run {run_id}", log.append, "start", detail=detail, sections=first
+                f"Starting run {run_id}",
+                log.append,
+                "start",
+                detail=detail,
+                sections=first,
+                attempt=secrets.token_hex(8),
             )
         except BaseException:
             owning.let_go(owner)
@@ -279,6 +282,7 @@ class Runtime:
                 detail={"status": "running", **about, **claim},
                 sections=sections,
                 epoch=last.epoch + 1,
+                attempt=secrets.token_hex(8),
             )
         except BaseException as error:
             owning.let_go(owner)
@@ -304,7 +308,8 @@ class Runtime:
         waiting = (await self._patiently("Reading the store", log.summary)).get("waiting", ())
         suspension = answers.check(run_id, waiting, suspension, value)
         data = b"".join(state.dump((value, by)).parts)
-        await anyio.to_thread.run_sync(log.put_answer, suspension, data)
+        attempt = secrets.token_hex(16)
+        await self._patiently("Putting the answer", log.put_answer, suspension, data, attempt)
         if run_id in self._drivers:
             self._drivers[run_id].poke()
         return suspension
@@ -391,6 +396,8 @@ class Runtime:
             only_effects=about["save"] == "effects",
             rerun=None if restored is None else restored.rerun,
         )
+        if self._draining:
+            driver.drain()  # it is on record, and leaves at its first idle moment
         run = Run(log.run, driver)
         self._drivers[log.run], self._runs[log.run] = driver, run
 

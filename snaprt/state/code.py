@@ -127,7 +127,11 @@ def _list_live(module: ModuleType) -> _Listing:
     listing: _Listing = {}
     seen: set[int] = set()
     namespace = module.__dict__
-    for function in _functions(list(namespace.values()), namespace):
+    # What the import system hangs there (a loader) may lead anywhere, and the module's own functions and
+    # classes come before the objects among whose attributes there may be more: the search is bounded.
+    values = [value for name, value in namespace.items() if not (name[:2] == name[-2:] == "__")]
+    values.sort(key=lambda value: not isinstance(value, (FunctionType, type)))
+    for function in _functions(values, namespace):
         _add(function.__code__, listing, seen)
     return listing
 

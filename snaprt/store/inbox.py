@@ -7,7 +7,6 @@ answer. It tells its run and suspension, so that one can't be moved to where it 
 from __future__ import annotations
 
 import hashlib
-import secrets
 import time
 from collections.abc import Callable
 
@@ -29,9 +28,13 @@ class Inbox:
     def _name(self, suspension: str) -> str:
         return f"runs/{self.run}/inbox/{checked_suspension(suspension)}"
 
-    def put(self, suspension: str, data: bytes, insist: Callable[[Callable[[], None]], None]) -> None:
-        """Puts an answer in; `insist` makes the request again where its answer got lost. Raises
-        AlreadyAnswered."""
+    def put(
+        self, suspension: str, data: bytes, nonce: str, insist: Callable[[Callable[[], None]], None]
+    ) -> None:
+        """Puts an answer in; `insist` makes the request again where its answer got lost.
+
+        The `nonce` tells our own answer, of which only the acknowledgement was lost, from an equal one of
+        another. Raises AlreadyAnswered."""
         name = self._name(suspension)
         header = {
             "run": self.run,
@@ -39,14 +42,15 @@ class Inbox:
             "time": time.time(),
             "sha256": hashlib.sha256(data).hexdigest(),
             "length": len(data),
-            # Tells our own answer, of which only the acknowledgement was lost, from an equal one of another.
-            "nonce": secrets.token_hex(16),
+            "nonce": nonce,
         }
         whole = seal(self._keyring, ANSWER, header) + data
         try:
             insist(lambda: self._objects.create(name, whole))
         except FileExistsError:
-            if self._objects.read(name) != whole:
+            what = f"The answer to suspension {suspension!r} of run {self.run!r}"
+            there, _ = unseal(self._keyring, ANSWER, self._objects.read(name), what)
+            if there.get("nonce") != nonce:
                 raise AlreadyAnswered(
                     f"Suspension {suspension!r} of run {self.run!r} has its answer already; the first one "
                     "counts."

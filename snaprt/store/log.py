@@ -8,6 +8,7 @@ are stored first; a record never refers to what isn't there.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,17 @@ class Stored:
     size: int
 
 
+@dataclass(frozen=True)
+class _Unsure:
+    """A record that is being written, until it is known whether it was. `added`: bytes of its blobs."""
+
+    record: Sealed
+    packed: Sequence[Packed]
+    leaves: Leaves
+    added: int
+    attempt: str | None
+
+
 class Log(History):
     """One run's log. Safe to use from several threads. Made by `Store.log` and `Store.create`."""
 
@@ -57,7 +69,7 @@ class Log(History):
         self._ready = ready  # called before the first write: the probe
         self._pause = pause
         self._blobs: set[str] | None = None
-        self._unsure: tuple[int, str] | None = None
+        self._unsure: _Unsure | None = None
         self._inbox = Inbox(objects, run, keyring)
 
     def append(
@@ -67,15 +79,19 @@ class Log(History):
         detail: Mapping[str, Any] | None = None,
         sections: Mapping[str, Iterable[Buffer]] | None = None,
         epoch: int = 0,
+        attempt: str | None = None,
     ) -> Stored:
         """Appends a record; when this returns, it lasts.
 
         Raises Fenced if another process has appended since (RunExists, if that made the run), StoreError if
-        the record couldn't be written. After a StoreError it may still have been, late; a later append
-        takes that in.
+        the record couldn't be written. After a StoreError it may still have been, late. Who then makes the
+        same append again says so by the same `attempt`: the very same bytes are created again, so that
+        whichever request arrives, there is one record. Any other append first takes in what arrived.
         """
         with self._lock:
             self._ready()
+            if self._unsure is not None and attempt is not None and self._unsure.attempt == attempt:
+                return self._complete(self._unsure)
             self._settle_unsure()
             given = sections or {}
             stacks = {name: self._stack(name) for name in arranged(list(given))}
@@ -83,9 +99,21 @@ class Log(History):
             packed = [pack(name, given[name], leaves, stack) for name, stack in stacks.items()]
             added = self._put_blobs(packed, leaves)
             record = self._seal(kind, dict(detail or {}), packed, leaves, epoch)
+            return self._complete(_Unsure(record, packed, leaves, added, attempt))
+
+    def _complete(self, writing: _Unsure) -> Stored:
+        """Creates a record that is ready to be written, for the first time or again."""
+        record = writing.record
+        self._unsure = writing  # until it is known
+        try:
             self._create(record)
-            self._adopt(record, packed, leaves)
-            return Stored(record.header, record.digest, added + record.size)
+        except Transient:
+            raise  # it may arrive yet, and whoever made another record of its number would fence himself
+        except BaseException:
+            self._unsure = None
+            raise
+        self._adopt(record, writing.packed, writing.leaves)
+        return Stored(record.header, record.digest, writing.added + record.size)
 
     def _stack(self, name: str) -> list[Base]:
         """The bases that a section is packed against, read from the store once if the log was opened anew."""
@@ -180,17 +208,8 @@ class Log(History):
         try:
             self._insist(lambda: self._objects.create(self._record(number), data))
         except FileExistsError:
-            try:
-                ours = self._is_there(number, record.digest)
-            except Transient:
-                self._unsure = (number, record.digest)
-                raise
-            if not ours:
+            if not self._is_there(number, record.digest):
                 raise self._lost(number) from None
-        except Transient:
-            # It may arrive yet: whoever then made another record of this number would be fenced by himself.
-            self._unsure = (number, record.digest)
-            raise
 
     def _is_there(self, number: int, digest: str) -> bool:
         """Whether the record of that number is the one with that digest."""
@@ -220,10 +239,9 @@ class Log(History):
         """Takes in a record of ours of which an earlier append couldn't say whether it arrived."""
         if self._unsure is None:
             return
-        number, digest = self._unsure
-        if self._is_there(number, digest):
-            self._newest = max(self._newest, number)
-            self._head(number)
+        record = self._unsure.record
+        if self._is_there(record.header.number, record.digest):
+            self._adopt(record, self._unsure.packed, self._unsure.leaves)
         # If it isn't there it may still arrive; then the next create is lost to it, and that is Fenced: the
         # safe verdict.
         self._unsure = None
@@ -238,10 +256,13 @@ class Log(History):
         for each in packed:
             self._raws[each.section.name] = {base.number: base.raw for base in each.bases}
 
-    def put_answer(self, suspension: str, data: bytes) -> None:
-        """Puts an answer into the inbox, signed. The first wins: raises AlreadyAnswered if there is one."""
+    def put_answer(self, suspension: str, data: bytes, attempt: str | None = None) -> None:
+        """Puts an answer into the inbox, signed. The first wins: raises AlreadyAnswered if there is one.
+
+        Who makes the same answer again after a StoreError says so by the same `attempt`.
+        """
         self._ready()
-        self._inbox.put(suspension, data, self._insist)
+        self._inbox.put(suspension, data, attempt or secrets.token_hex(16), self._insist)
 
     def get_answer(self, suspension: str) -> bytes | None:
         """The answer to a suspension, proven, or None. Raises Damaged or WrongKey."""

@@ -246,6 +246,12 @@ def singles(
             if what == "before create":
                 yield Schedule(program, seed, ({moment: LOST},))
                 yield Schedule(program, seed, ({moment: LOST, moment + 3: CRASH},))
+                # The read that would tell who wrote the record fails, too; and a storm, longer than the quick
+                # tries of a write, so that the whole append is made again.
+                yield Schedule(program, seed, ({moment: LOST, moment + 2: BUSY},))
+                yield Schedule(
+                    program, seed, ({moment: LOST, **dict.fromkeys(range(moment + 1, moment + 6), BUSY)},)
+                )
 
 
 def randomly(program: Program, number: int, moments: int, *, on_disk: bool = False) -> Schedule:

@@ -22,9 +22,9 @@ def only(*names: str) -> list[Any]:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_run_comes_through_a_crash_at_every_moment_and_through_thousands_at_random() -> None:
-    report = run(PROGRAMS, 3300, seed=1)
+    report = run(PROGRAMS, 3900, seed=1)
     assert report.failures == []
-    assert report.played == 3300
+    assert report.played == 3900
     # Every kind of moment was really there to die at.
     wanted = {
         "before create",

@@ -80,6 +80,7 @@ class World:
         self.violations: list[str] = []
         self.objects: dict[str, bytes] = {}
         self.mended = False
+        self.records: Counter[str] = Counter()
         self._sealed_steps: set[str] = set()
         self._failed_steps: set[str] = set()
         self._marks: set[Any] = set()
@@ -155,8 +156,11 @@ class World:
         if kind in _SEALS and (not self.relaxed or header["state"] == header["number"]):
             self._sealed_marks |= self._marks
             self._marks.clear()
+        if kind in ("start", "finish"):
+            self.records[kind] += 1
         if kind == "result":
             keys = {f"{run}/{item['step']}": item["ok"] for item in header["detail"]["steps"]}
+            self.violations += [f"step {key} was recorded twice" for key in keys if key in self._sealed_steps]
             self._sealed_steps |= keys.keys()
             self._open -= keys.keys()
             self._failed_steps |= {key for key, ok in keys.items() if not ok}
@@ -176,6 +180,8 @@ class World:
                 broken.append(
                     f"step {key} was called {count} times, and was in doubt {self._doubts[key]} times only"
                 )
+        if self.records != {"start": 1, "finish": 1 + self.mended}:
+            broken.append(f"the log has {dict(self.records)}")
         for key, count in Counter(key for key, _ in self.ledger).items():
             if count != 1:
                 broken.append(f"the ledger has {count} payments for {key}")

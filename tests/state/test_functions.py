@@ -23,6 +23,7 @@ import pytest
 
 import snaprt.state as state
 from snaprt.errors import CodeChanged, NotSerialisable
+from snaprt.state import code as codes
 
 from . import sample
 
@@ -324,3 +325,15 @@ def test_weak_containers_keep_what_the_state_holds():
     assert list(as_set) == [again]
     assert dict(as_values) == {1: again}
     assert list(far) == [as_keys[again]]
+
+
+def test_the_import_systems_own_objects_dont_hide_a_modules_functions():
+    class Loader:
+        pass
+
+    module = types.ModuleType("snaprt_crowded")
+    module.__loader__ = Loader()
+    module.__loader__.registry = [[number] for number in range(30_000)]
+    module.REGISTRY = module.__loader__.registry
+    exec("def outer():\n    def inner():\n        pass\n    return inner", module.__dict__)
+    assert "outer.<locals>.inner" in codes._list_live(module)
