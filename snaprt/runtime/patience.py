@@ -20,6 +20,7 @@ from snaprt.store import Transient
 
 logger = logging.getLogger("snaprt")
 
+_SHORT = 5.0  # seconds of patience of which nobody needs to be told
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0  # seconds between tries; the store has its own quick ones beneath
 
 
@@ -28,11 +29,12 @@ async def patiently(
 ) -> Any:
     """Call `fn` in a worker thread until it gives something or `seconds` have passed (None: for ever).
 
-    `what` names it in the log: a warning for each failed try, an error where it is tried for ever.
+    `what` names it in the log: a warning for each failed try, an error where it is tried for ever, an
+    information where patience is short.
     """
 
     call = functools.partial(fn, *args, **kwargs)
-    level = logging.ERROR if seconds is None else logging.WARNING
+    level = logging.ERROR if seconds is None else logging.INFO if seconds <= _SHORT else logging.WARNING
     # Mostly it works at once, and then nothing of the machinery below is needed.
     try:
         return await anyio.to_thread.run_sync(call)

@@ -34,6 +34,9 @@ from snaprt.runtime.recording import Recorder
 from snaprt.store import Log, Store
 from snaprt.store.check import Report
 
+_OPENING = 3.0
+"""Seconds for which a store that can't be opened is tried again."""
+
 
 class Run:
     """A run that this process has in hand, or that it found ended."""
@@ -122,8 +125,10 @@ class Runtime:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        self._store = await self._patiently(
+        # Somebody waits who may have mistyped an address: no long patience, and no lines before the error.
+        self._store = await patiently(
             "Opening the store",
+            min(self._patience, _OPENING),
             Store.open,
             self.url,
             keyring=self._keyring,
