@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 from collections.abc import Iterator, Mapping
@@ -65,3 +66,12 @@ def s3(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> S3:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     return S3(f"s3://{bucket}", bucket, options, environment)
+
+
+@pytest.fixture(autouse=True)
+def _loggers_as_they_were() -> Iterator[None]:
+    """The fuzzers silence loggers for themselves; other tests listen to them."""
+    levels = {name: logging.getLogger(name).level for name in ("asyncio", "snaprt")}
+    yield
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)

@@ -264,11 +264,14 @@ class Runtime:
         change = restore.settle_rules(run_id, kernel.rules, agent, rules)
         if change is not None:
             kernel.rules = dict(change)
-        if change is None and last.kind == "suspend" and not (restored.again or restored.fresh):
+        asleep: Suspended | None = None
+        if self._draining:
+            asleep = self._waiting(kernel, restored)  # it would have to leave at once
+        elif change is None and last.kind == "suspend" and not (restored.again or restored.fresh):
             asleep = await self._asleep(log, kernel, restored)
-            if asleep is not None:
-                kernel.release()
-                return Run(run_id, outcome=asleep)
+        if asleep is not None:
+            kernel.release()
+            return Run(run_id, outcome=asleep)
 
         about = {key: last.detail[key] for key in ("agent", "target", "started", "save")}
         owner = owning.take()
@@ -371,15 +374,20 @@ class Runtime:
         """What a suspended run goes on waiting for; None where an answer lies there or a timer is near."""
         if set(restored.asked) != {call.step for call in restored.doubtful}:
             return None
+        asleep = self._waiting(kernel, restored)
+        answered = set(await self._patiently("Reading the store", log.answers))
+        if answered & {each.suspension for each in asleep.waiting}:
+            return None
+        if asleep.until is not None and asleep.until <= time.time() + self._distant:
+            return None
+        return asleep
+
+    @staticmethod
+    def _waiting(kernel: Kernel, restored: restore.Restored) -> Suspended:
+        """What a restored run waits for."""
         questions = [Waiting(doubt.suspension, doubt.payload) for doubt in restored.asked.values()]
         questions += [Waiting(each.id, each.payload) for each in kernel.open_suspensions().values()]
-        answered = set(await self._patiently("Reading the store", log.answers))
-        until = kernel.next_timer()
-        if answered & {each.suspension for each in questions}:
-            return None
-        if until is not None and until <= time.time() + self._distant:
-            return None
-        return Suspended(log.run, tuple(questions), until)
+        return Suspended(kernel.run, tuple(questions), kernel.next_timer())
 
     def _drive(
         self,

@@ -157,8 +157,8 @@ async def _live(here: World, schedule: Schedule) -> Any:
                 run = await rt.resume(RUN, retry=True)
                 continue
             waiting = list(outcome.waiting)
-            if not waiting:
-                break  # it was drained, and nobody is asked
+            if not waiting or rt._draining:
+                break  # it was drained: nobody is asked, or nothing would come of an answer here
             here.dice.shuffle(waiting)
             for each in waiting[: here.dice.randint(1, len(waiting))]:
                 with contextlib.suppress(*PROMISED):
