@@ -6,7 +6,7 @@ import argparse
 import subprocess
 import sys
 
-NAMES = ("frames", "chain", "saving", "conversation", "steps")
+NAMES = ("frames", "chain", "saving", "conversation", "steps", "steps_peers")
 
 
 def main() -> int:
