@@ -36,8 +36,8 @@ KEY = "5b" * 32  # the figures are the same with any
 
 @snaprt.tool(effect="read")
 async def think(count: int) -> str:
-    """Stands for a model call; nobody carries it out here."""
-    raise NotImplementedError
+    """Stands for a model call."""
+    raise AssertionError("nobody carries it out here")
 
 
 async def agent(held: dict[str, Any]) -> int:

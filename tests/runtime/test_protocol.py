@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +22,6 @@ from tests.runtime import agents, careful
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> str:
-    path = tmp_path / "ledger"
-    path.touch()
-    return str(path)
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return str(tmp_path / "store")
-
-
 def lines(ledger: str) -> list[str]:
     return Path(ledger).read_text().splitlines()
 
@@ -46,27 +30,16 @@ def tell(ledger: str, what: str) -> None:
     Path(ledger + ".told").write_text(what)
 
 
-class Lost(BaseException):
-    """Stands for the death of the process: nothing of snaprt catches it."""
+Dying = Callable[[str], AbstractContextManager[None]]
 
 
 async def lose_the_result(
-    url: str, monkeypatch: pytest.MonkeyPatch, agent: Callable[..., Awaitable[Any]], *args: Any
+    url: str, dying_at: Dying, agent: Callable[..., Awaitable[Any]], *args: Any
 ) -> None:
     """Run an agent until its first result is about to be written, and die there."""
-    append = Log.append
-
-    def die(self: Log, kind: str, **kwargs: Any) -> Any:
-        if kind == "result":
-            raise Lost
-        return append(self, kind, **kwargs)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Log, "append", die)
-        with pytest.raises(BaseException) as death:  # noqa: PT011  # a group on some hosts; looked at below
-            async with snaprt.Runtime(url) as rt:
-                await (await rt.start(agent, *args, run_id="r")).outcome()
-    assert death.group_contains(Lost) if isinstance(death.value, BaseExceptionGroup) else death.type is Lost
+    with dying_at("result"):
+        async with snaprt.Runtime(url) as rt:
+            await (await rt.start(agent, *args, run_id="r")).outcome()
 
 
 async def resumed(url: str, **options: Any) -> Any:
@@ -78,18 +51,18 @@ async def resumed(url: str, **options: Any) -> Any:
 
 
 async def test_a_write_in_doubt_that_happened_is_not_called_again(
-    url: str, ledger: str, monkeypatch: pytest.MonkeyPatch
+    url: str, ledger: str, dying_at: Dying
 ) -> None:
-    await lose_the_result(url, monkeypatch, careful.pays, ledger)
+    await lose_the_result(url, dying_at, careful.pays, ledger)
     tell(ledger, "paid")
     assert await resumed(url) == snaprt.Completed("r", "paid 7 before")
     assert lines(ledger) == ["pay 7 r/1", "reconcile r/1"]
 
 
 async def test_a_write_in_doubt_that_did_not_happen_is_called_with_its_key(
-    url: str, ledger: str, monkeypatch: pytest.MonkeyPatch
+    url: str, ledger: str, dying_at: Dying
 ) -> None:
-    await lose_the_result(url, monkeypatch, careful.pays, ledger)
+    await lose_the_result(url, dying_at, careful.pays, ledger)
     tell(ledger, "not paid")
     assert await resumed(url) == snaprt.Completed("r", "paid 7")
     assert lines(ledger) == ["pay 7 r/1", "reconcile r/1", "pay 7 r/1"]
@@ -106,12 +79,12 @@ async def test_a_write_in_doubt_that_did_not_happen_is_called_with_its_key(
 async def test_a_person_settles_what_no_hook_knows(
     url: str,
     ledger: str,
-    monkeypatch: pytest.MonkeyPatch,
+    dying_at: Dying,
     answer: dict[str, Any],
     value: str,
     called: int,
 ) -> None:
-    await lose_the_result(url, monkeypatch, careful.pays_blindly, ledger)
+    await lose_the_result(url, dying_at, careful.pays_blindly, ledger)
     asked = await resumed(url)
     assert isinstance(asked, snaprt.Suspended)
     [question] = asked.waiting
@@ -127,31 +100,20 @@ async def test_a_person_settles_what_no_hook_knows(
 
 
 async def test_what_may_be_repeated_is_repeated_with_the_same_key(
-    url: str, ledger: str, monkeypatch: pytest.MonkeyPatch
+    url: str, ledger: str, dying_at: Dying
 ) -> None:
-    await lose_the_result(url, monkeypatch, careful.puts, ledger)
+    await lose_the_result(url, dying_at, careful.puts, ledger)
     assert await resumed(url) == snaprt.Completed("r", "x")
     assert lines(ledger) == ["put x r/1", "put x r/1"]
 
 
-async def test_a_doubt_that_comes_up_again_is_a_new_question(
-    url: str, ledger: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await lose_the_result(url, monkeypatch, careful.pays_blindly, ledger)
+async def test_a_doubt_that_comes_up_again_is_a_new_question(url: str, ledger: str, dying_at: Dying) -> None:
+    await lose_the_result(url, dying_at, careful.pays_blindly, ledger)
     first = await resumed(url)
     async with snaprt.Runtime(url) as rt:
         await rt.answer("r", {"retry": True})
-    append = Log.append
-
-    def die(self: Log, kind: str, **kwargs: Any) -> Any:
-        if kind == "result":
-            raise Lost
-        return append(self, kind, **kwargs)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Log, "append", die)
-        with pytest.raises(BaseException):  # noqa: B017, PT011  # Lost, or a group of it
-            await resumed(url)
+    with dying_at("result"):
+        await resumed(url)
     second = await resumed(url)
     assert isinstance(second, snaprt.Suspended)
     assert second.waiting[0].suspension != first.waiting[0].suspension
@@ -216,25 +178,16 @@ async def test_an_attempt_that_takes_too_long_is_a_timeout_in_the_agent(url: str
 # --- state with effects only ------------------------------------------------------------------------
 
 
-async def die_at(url: str, monkeypatch: pytest.MonkeyPatch, ledger: str, kind: str) -> None:
-    append = Log.append
-
-    def die(self: Log, what: str, **kwargs: Any) -> Any:
-        if what == kind:
-            raise Lost
-        return append(self, what, **kwargs)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Log, "append", die)
-        with pytest.raises(BaseException):  # noqa: B017, PT011  # Lost, or a group of it
-            async with snaprt.Runtime(url) as rt:
-                await (await rt.start(careful.reads_much, ledger, run_id="r")).outcome()
+async def die_at(url: str, dying_at: Dying, ledger: str, kind: str) -> None:
+    with dying_at(kind):
+        async with snaprt.Runtime(url) as rt:
+            await (await rt.start(careful.reads_much, ledger, run_id="r")).outcome()
 
 
 async def test_with_effects_only_recorded_reads_are_fed_again_and_not_called(
-    url: str, ledger: str, monkeypatch: pytest.MonkeyPatch
+    url: str, ledger: str, dying_at: Dying
 ) -> None:
-    await die_at(url, monkeypatch, ledger, "intent")
+    await die_at(url, dying_at, ledger, "intent")
     assert await resumed(url) == snaprt.Completed("r", [[4, 6], [8, 12], "x"])
     assert sorted(lines(ledger)) == ["put x r/5", "roll 12", "roll 4", "roll 6", "roll 8"]
     async with snaprt.Runtime(url) as rt:
@@ -243,9 +196,9 @@ async def test_with_effects_only_recorded_reads_are_fed_again_and_not_called(
 
 
 async def test_with_effects_only_a_call_that_differs_from_its_record_is_refused(
-    url: str, ledger: str, monkeypatch: pytest.MonkeyPatch
+    url: str, ledger: str, dying_at: Dying
 ) -> None:
-    await die_at(url, monkeypatch, ledger, "intent")
+    await die_at(url, dying_at, ledger, "intent")
     tell(ledger, "otherwise")
     with pytest.raises(snaprt.Diverged, match=r"was roll\(.*12\) and is roll\(.*20\) now"):
         await resumed(url)

@@ -13,23 +13,6 @@ from tests.runtime import agents
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> str:
-    path = tmp_path / "ledger"
-    path.touch()
-    return str(path)
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return str(tmp_path / "store")
-
-
 def lines(ledger: str) -> list[str]:
     return Path(ledger).read_text().splitlines()
 
