@@ -135,13 +135,12 @@ def test_plain_data_of_any_depth_in_a_local_travels(make):
         assert ended.value.value == 6_000
 
 
+@pytest.mark.skipif(
+    sys.version_info >= (3, 14), reason="from 3.14 on the C stack is measured, and this depth travels"
+)
 def test_tuples_nested_too_deeply_are_refused_by_the_variable_that_holds_them():
     coro = digging(lambda inner: (inner,), 30_000)
     coro.send(None)
-    if sys.version_info >= (3, 14):  # where the C stack is as deep as the machine's, not a count of calls
-        assert state.load(state.dump({"run": coro}).parts)["run"].cr_frame.f_locals["nested"]
-        coro.close()
-        return
     with pytest.raises(NotSerialisable) as caught:
         state.dump({"run": coro})
     (offender,) = caught.value.offenders
