@@ -606,7 +606,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--programs", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--script", action="store_true", help="save what is of this file by value (slower)")
     arguments = parser.parse_args()
+    if __name__ == "__main__" and not arguments.script:
+        from tests.kernel import fuzz  # what is of __main__ is saved by value
+
+        return fuzz.main()
     for name in ("asyncio", "snaprt.kernel"):  # programs leave exceptions unretrieved, and machines are busy
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     saves = differences = 0
