@@ -91,7 +91,7 @@ class Driver:
     def restored(self, parts: list[bytes]) -> Kernel:
         kernel = Kernel.load(parts, clock=self.clock)
         asks = [Ask(each.id, each.payload) for each in kernel.open_suspensions().values()]
-        self.open = [*kernel.pending_calls(), *asks]
+        self.open = sorted([*kernel.pending_calls(), *asks], key=_in_order)
         return kernel
 
     def take(self, kernel: Kernel, commands: list[Any]) -> None:
@@ -109,7 +109,7 @@ class Driver:
                 self.open.append(command)
         still = kernel.open_suspensions()
         self.open = [each for each in self.open if not isinstance(each, Ask) or each.suspension in still]
-        self.open.sort(key=lambda each: (isinstance(each, Ask), getattr(each, "step", 0) or each.suspension))
+        self.open.sort(key=_in_order)
 
     def move(self, kernel: Kernel) -> None:
         due = kernel.next_timer()
@@ -135,6 +135,13 @@ class Driver:
             kernel.deliver(Result(thing.step, error=error))
         else:
             kernel.deliver(Result(thing.step, value))
+
+
+def _in_order(thing: Call | Ask) -> tuple[bool, int, str]:
+    """Calls by number, then questions by theirs: the same before and after a restore."""
+    if isinstance(thing, Call):
+        return False, thing.step, ""
+    return True, len(thing.suspension), thing.suspension
 
 
 def run_coroutine(coroutine: Any) -> Any:
