@@ -351,6 +351,7 @@ class Driver:
             },
             status="suspended",
             also_waiting=self._doubt_questions(),
+            look=time.time() if self.draining else until,  # told to stop, it has more to do
         )
         return Suspended(self.log.run, waiting, until)
 
@@ -382,7 +383,7 @@ class Driver:
     async def _end(self, status: str, outcome: state.Dump, detail: Mapping[str, Any]) -> None:
         # The last whole state stays what it is: a failed run goes on from there when it is tried again.
         await self._recorder.append(
-            "finish", detail, values={"outcome": outcome}, status=status, with_state=False
+            "finish", detail, values={"outcome": outcome}, status=status, with_state=False, look=None
         )
 
     def _dumped(self, steps: Sequence[int], suspensions: Sequence[str]) -> bool:
@@ -496,4 +497,5 @@ class Driver:
             await anyio.to_thread.run_sync(
                 self.log.put_lease,
                 {"owner": dict(self._owner), "epoch": self._recorder.epoch, "until": until},
+                self._lease,
             )

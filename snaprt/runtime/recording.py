@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from snaprt import state
 from snaprt.kernel import Kernel
@@ -63,8 +63,10 @@ class Recorder:
         status: str = "running",
         also_waiting: tuple[Waiting, ...] = (),
         with_state: bool = True,
+        look: float | Literal["as before"] | None = "as before",
     ) -> int:
         """Append a record with the summary of now, and the state if it isn't in the log. Gives its number.
+        `look`: see `Log.append`.
 
         Raises Fenced, or the StoreError that patience didn't outlast.
         """
@@ -80,7 +82,7 @@ class Recorder:
 
         def once() -> int:
             return self.log.append(
-                kind, detail=whole, sections=sections, epoch=self.epoch, attempt=attempt
+                kind, detail=whole, sections=sections, epoch=self.epoch, attempt=attempt, look=look
             ).header.number
 
         # A tool's result can't be had again; everything else can wait for a resume.

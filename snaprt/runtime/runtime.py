@@ -31,7 +31,7 @@ from snaprt.runtime.drive import Driver
 from snaprt.runtime.outcomes import Outcome, RunInfo, Suspended, Waiting
 from snaprt.runtime.patience import patiently
 from snaprt.runtime.recording import Recorder
-from snaprt.store import Log, Store
+from snaprt.store import Log, Store, lease_over
 from snaprt.store.check import Report
 
 _OPENING = 3.0
@@ -200,6 +200,7 @@ class Runtime:
                 detail=detail,
                 sections=first,
                 attempt=secrets.token_hex(8),
+                look=lease_over(self._lease),
             )
         except BaseException:
             owning.let_go(owner)
@@ -291,6 +292,7 @@ class Runtime:
                 sections=sections,
                 epoch=last.epoch + 1,
                 attempt=secrets.token_hex(8),
+                look=lease_over(self._lease),
             )
         except BaseException as error:
             owning.let_go(owner)

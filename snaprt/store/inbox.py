@@ -13,6 +13,7 @@ from collections.abc import Callable
 from snaprt.errors import AlreadyAnswered, Damaged
 from snaprt.records.envelope import ANSWER, seal, unseal
 from snaprt.records.keys import Keyring
+from snaprt.store.agenda import Agenda
 from snaprt.store.names import checked_suspension
 from snaprt.store.objects import Objects
 
@@ -24,6 +25,7 @@ class Inbox:
         self.run = run
         self._objects = objects
         self._keyring = keyring
+        self._agenda = Agenda(objects)
 
     def _name(self, suspension: str) -> str:
         return f"runs/{self.run}/inbox/{checked_suspension(suspension)}"
@@ -31,7 +33,8 @@ class Inbox:
     def put(
         self, suspension: str, data: bytes, nonce: str, insist: Callable[[Callable[[], None]], None]
     ) -> None:
-        """Puts an answer in; `insist` makes the request again where its answer got lost.
+        """Puts an answer in, and before it the hint that somebody should look; `insist` makes the request
+        again where its answer got lost.
 
         The `nonce` tells our own answer, of which only the acknowledgement was lost, from an equal one of
         another. Raises AlreadyAnswered."""
@@ -45,6 +48,7 @@ class Inbox:
             "nonce": nonce,
         }
         whole = seal(self._keyring, ANSWER, header) + data
+        self._agenda.now(self.run, suspension)
         try:
             insist(lambda: self._objects.create(name, whole))
         except FileExistsError:

@@ -29,6 +29,8 @@ from snaprt.store.objects import Buffer
 # No writer needs so long between two pieces of one object; a file untouched since then is left over.
 _STALE = 3600.0
 _PIECE = 1 << 20
+# How often a folder is made for a hint, of which others may remove it while it is still empty.
+_TRIES = 5
 # Filesystems without hard links (FAT, some network mounts) say one of these.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
@@ -93,16 +95,26 @@ class LocalObjects:
 
     def replace(self, name: str, data: bytes) -> None:
         target = self._root / name
-        beside = target.with_name(f".{target.name}-{os.getpid()}-{secrets.token_hex(4)}")
+        beside = self._root / "tmp" / f"{os.getpid()}-{secrets.token_hex(8)}"
         try:
+            beside.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with open(descriptor, "wb") as file:
                 file.write(data)
-            os.replace(beside, target)
+            self._move(beside, target)
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.unlink(beside)
             raise explain(error, self.url, f"writing {name}") from error
+
+    def _move(self, source: Path, target: Path) -> None:
+        for _ in range(_TRIES):
+            with contextlib.suppress(FileNotFoundError):  # no folder yet, or one that was removed just now
+                os.replace(source, target)
+                return
+            with contextlib.suppress(FileNotFoundError):
+                self._folder(target.parent)
+        os.replace(source, target)
 
     def settle(self, folder: str) -> None:
         try:
@@ -129,8 +141,15 @@ class LocalObjects:
     def remove(self, name: str) -> None:
         try:
             os.unlink(self._root / name)
+        except FileNotFoundError:
+            raise
         except OSError as error:
             raise explain(error, self.url, f"removing {name}") from error
+
+    def remove_folder(self, folder: str) -> None:
+        with contextlib.suppress(OSError):
+            os.rmdir(self._root / folder)
+            self._known.discard(self._root / folder)
 
     def _entries(self, folder: str) -> list[os.DirEntry[str]]:
         try:

@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from snaprt.errors import Damaged, Fenced, RunExists, StoreError
 from snaprt.records import blobs
@@ -21,6 +21,7 @@ from snaprt.records.keys import Keyring
 from snaprt.records.leaves import OWN_OBJECT, Leaves, Place
 from snaprt.records.record import Head, Header, Sealed, arranged, described, digest_of, sealed
 from snaprt.records.sections import DEPTHS, Base, Packed, pack, references
+from snaprt.store.agenda import Agenda, OwnHint, lease_over
 from snaprt.store.check import Report, check
 from snaprt.store.failures import Transient
 from snaprt.store.history import START, Buffer, History
@@ -71,6 +72,8 @@ class Log(History):
         self._blobs: set[str] | None = None
         self._unsure: _Unsure | None = None
         self._inbox = Inbox(objects, run, keyring)
+        self._agenda = Agenda(objects)
+        self._hint = OwnHint(self._agenda, run)
 
     def append(
         self,
@@ -80,8 +83,12 @@ class Log(History):
         sections: Mapping[str, Iterable[Buffer]] | None = None,
         epoch: int = 0,
         attempt: str | None = None,
+        look: float | Literal["as before"] | None = "as before",
     ) -> Stored:
         """Appends a record; when this returns, it lasts.
+
+        `look`: when somebody should look at the run if nothing more is heard of it (seconds since the epoch;
+        None: there's nothing to see to). A hint says so, put before the record; the one of before is removed.
 
         Raises Fenced if another process has appended since (RunExists, if that made the run), StoreError if
         the record couldn't be written. After a StoreError it may still have been, late. Who then makes the
@@ -93,12 +100,16 @@ class Log(History):
             if self._unsure is not None and attempt is not None and self._unsure.attempt == attempt:
                 return self._complete(self._unsure)
             self._settle_unsure()
+            detail = dict(detail or {})
+            if look != "as before":
+                detail["look"] = look
+                self._hint.before(look, self._newest + 1, moves="lease" in detail)
             given = sections or {}
             stacks = {name: self._stack(name) for name in arranged(list(given))}
             leaves = Leaves(self._newest + 1, self._known, self._keyring)
             packed = [pack(name, given[name], leaves, stack) for name, stack in stacks.items()]
             added = self._put_blobs(packed, leaves)
-            record = self._seal(kind, dict(detail or {}), packed, leaves, epoch)
+            record = self._seal(kind, detail, packed, leaves, epoch)
             return self._complete(_Unsure(record, packed, leaves, added, attempt))
 
     def _complete(self, writing: _Unsure) -> Stored:
@@ -113,7 +124,14 @@ class Log(History):
             self._unsure = None
             raise
         self._adopt(record, writing.packed, writing.leaves)
+        if "look" in record.header.detail:
+            self._hint.after(self._hint_of(record.header.number - 1))
         return Stored(record.header, record.digest, writing.added + record.size)
+
+    def _hint_of(self, number: int) -> str | None:
+        """The hint that the writer of that record left, whoever that was."""
+        look = self._head(number).header.detail.get("look") if number else None
+        return None if look is None else self._agenda.name(self.run, look, str(number))
 
     def _stack(self, name: str) -> list[Base]:
         """The bases that a section is packed against, read from the store once if the log was opened anew."""
@@ -272,9 +290,12 @@ class Log(History):
         """The suspensions that have an answer in the inbox."""
         return self._inbox.names()
 
-    def put_lease(self, lease: dict[str, Any]) -> None:
-        """Says that the owner is alive: a hint beside the log, overwritten, and nothing rests on it."""
+    def put_lease(self, lease: dict[str, Any], seconds: float | None = None) -> None:
+        """Says that the owner is alive: a hint beside the log, overwritten, and nothing rests on it. With the
+        `seconds` that the lease lasts, whoever looks for owners that died is told to look later."""
         put_lease(self._objects, self.run, self._keyring, lease)
+        if seconds is not None:
+            self._hint.move(lease_over(seconds))
 
     def get_lease(self) -> dict[str, Any]:
         """The newest lease; empty if there is none."""

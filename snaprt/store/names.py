@@ -15,13 +15,18 @@ def checked_run(run: str) -> str:
     return _checked(run, "run id")
 
 
+def is_run(run: str) -> bool:
+    """Whether a text may be a run id."""
+    return _SAFE.fullmatch(run) is not None and not run.endswith(".")
+
+
 def checked_suspension(suspension: str) -> str:
     """The suspension id, if it may be one. Raises StoreError."""
     return _checked(suspension, "suspension id")
 
 
 def _checked(name: str, what: str) -> str:
-    if not isinstance(name, str) or not _SAFE.fullmatch(name) or name.endswith("."):
+    if not isinstance(name, str) or not is_run(name):
         raise StoreError(
             f"{name!r} can't be a {what}: use up to 128 letters, digits, '_', '-' and '.', starting with a "
             "letter, a digit or '_', and not ending with '.'."

@@ -11,6 +11,7 @@ it is refused. Listing caches are off: a stale listing is a wrong answer here.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import secrets
 import threading
@@ -78,7 +79,7 @@ class Objects(Protocol):
         same."""
 
     def replace(self, name: str, data: bytes) -> None:
-        """Writes a hint anew: whole, but not synced. Nothing of a log is ever replaced."""
+        """Writes a hint, anew if it is there: whole, but not synced. Nothing of a log is ever replaced."""
 
     def settle(self, folder: str) -> None:
         """Makes what was put into a folder last."""
@@ -90,7 +91,12 @@ class Objects(Protocol):
         """Names of the folders in it; empty if there is no such folder."""
 
     def remove(self, name: str) -> None:
-        """Removes an object of the probe. Nothing of a log is ever removed."""
+        """Removes an object: a hint, or one of a run that is removed as a whole. Nothing of a log that is to
+        be used again ever is."""
+
+    def remove_folder(self, folder: str) -> None:
+        """Removes a folder in which no objects are, where folders are more than a part of names. One that
+        isn't there, or isn't empty, is left as it is."""
 
     def locate(self, name: str) -> str:
         """The URL of an object."""
@@ -302,6 +308,11 @@ class FsspecObjects:
             self._fs.rm_file(self._path(name))
         except Exception as error:
             raise self._error(error, f"removing {name}") from error
+
+    def remove_folder(self, folder: str) -> None:
+        if self._beside:  # else folders are parts of names, and gone with the last object
+            with contextlib.suppress(Exception):
+                self._fs.rmdir(self._path(folder))
 
     def _entries(self, folder: str) -> list[tuple[str, dict[str, Any]]]:
         path = self._path(folder)

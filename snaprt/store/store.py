@@ -24,6 +24,7 @@ import fsspec.utils  # type: ignore[import-untyped]
 from snaprt.errors import MissingExtra, RunExists, SnaprtError, StoreError, UnknownRun
 from snaprt.records.keys import Keyring
 from snaprt.records.record import Header
+from snaprt.store.agenda import Agenda
 from snaprt.store.check import Report, check
 from snaprt.store.failures import EXTRAS, explain
 from snaprt.store.local import LocalObjects
@@ -52,6 +53,7 @@ class Store:
 
     def __init__(self, objects: Objects, keyring: Keyring, interpreter: Mapping[str, Any], endpoint: str):
         self.url = objects.url
+        self.agenda = Agenda(objects)
         self._objects = objects
         self._keyring = keyring
         self._interpreter = interpreter

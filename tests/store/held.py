@@ -63,6 +63,10 @@ class Held:
         self.asked["put"] += 1
         self.data[name] = b"".join(pieces)
 
+    def replace(self, name: str, data: bytes) -> None:
+        self.asked["replace"] += 1
+        self.data[name] = data
+
     def settle(self, folder: str) -> None:
         pass
 
@@ -73,12 +77,18 @@ class Held:
         return {name: len(data) for name, data in inside.items() if "/" not in name}
 
     def folders(self, folder: str) -> list[str]:
+        self.asked["list"] += 1
         start = folder + "/"
         inside = (name[len(start) :] for name in self.data if name.startswith(start))
         return sorted({name.partition("/")[0] for name in inside if "/" in name})
 
     def remove(self, name: str) -> None:
-        del self.data[name]
+        self.asked["remove"] += 1
+        if self.data.pop(name, None) is None:
+            raise FileNotFoundError(name)
+
+    def remove_folder(self, folder: str) -> None:
+        pass
 
 
 def store(held: Held, keyring: Keyring = KEYRING) -> Store:
