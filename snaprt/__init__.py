@@ -36,7 +36,19 @@ from snaprt.errors import (
 )
 from snaprt.kernel import Done, NotDone, Plan, Unknown, agent, plan, rules, step, suspend, tool
 from snaprt.records import Keyring
-from snaprt.runtime import Cancelled, Completed, Failed, Outcome, Run, RunInfo, Runtime, Suspended, Waiting
+from snaprt.runtime import (
+    Cancelled,
+    Completed,
+    Failed,
+    Look,
+    Outcome,
+    Reindexed,
+    Run,
+    RunInfo,
+    Runtime,
+    Suspended,
+    Waiting,
+)
 from snaprt.state import dumps, loads, release
 from snaprt.state.handles import register_handle
 from snaprt.state.resources import resource
@@ -55,6 +67,7 @@ __all__ = [
     "Failed",
     "Fenced",
     "Keyring",
+    "Look",
     "MissingExtra",
     "MissingKey",
     "NotCapturable",
@@ -65,6 +78,7 @@ __all__ = [
     "Outcome",
     "OutsideAgent",
     "Plan",
+    "Reindexed",
     "Rejected",
     "ResourceUnavailable",
     "RulesChanged",

@@ -88,7 +88,10 @@ class Fenced(StoreError):
 
 
 class RunBusy(StoreError):
-    """Another process holds the run; says who and until when."""
+    """Another process holds the run; says who and until when (`until`, in seconds since the epoch, where
+    that is known)."""
+
+    until: float | None = None
 
 
 class AlreadyAnswered(StoreError):

@@ -1,6 +1,20 @@
 """Floor 3: drives the kernel with tools and a store, on asyncio and trio hosts."""
 
+from snaprt.runtime.housekeeping import Reindexed
 from snaprt.runtime.outcomes import Cancelled, Completed, Failed, Outcome, RunInfo, Suspended, Waiting
 from snaprt.runtime.runtime import Run, Runtime
+from snaprt.runtime.worker import Look
 
-__all__ = ["Cancelled", "Completed", "Failed", "Outcome", "Run", "RunInfo", "Runtime", "Suspended", "Waiting"]
+__all__ = [
+    "Cancelled",
+    "Completed",
+    "Failed",
+    "Look",
+    "Outcome",
+    "Reindexed",
+    "Run",
+    "RunInfo",
+    "Runtime",
+    "Suspended",
+    "Waiting",
+]

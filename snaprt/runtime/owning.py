@@ -19,6 +19,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from snaprt.store import lease_over
+
+_LONGEST_REST = 3600.0
+"""Seconds after which a run is looked at again, however many owners died over it."""
+
 _in_hand: set[str] = set()
 """Tokens of the runs that this process has in hand now."""
 
@@ -45,6 +50,16 @@ def gone(owner: Mapping[str, Any]) -> bool:
     if now is None or now != owner.get("began"):
         return True
     return pid == os.getpid() and owner.get("token") not in _in_hand
+
+
+def look_at(lease: float, deaths: int) -> float:
+    """When to look whether an owner is still alive: after its lease.
+
+    A run whose owners died, two or more in a row, may be what killed them: each time it is left alone for
+    twice as long, so that it doesn't take one process after the other with it.
+    """
+    soon = lease_over(lease)
+    return soon if deaths < 1 else max(soon, time.time() + min(lease * 2.0 ** (deaths + 1), _LONGEST_REST))
 
 
 def named(owner: Mapping[str, Any]) -> str:

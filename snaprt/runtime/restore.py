@@ -153,6 +153,14 @@ def newest_claim(log: Log) -> Header:
     return header
 
 
+def deaths(log: Log) -> int:
+    """How many owners in a row died over this run without having got it any further."""
+    number: int = log.newest
+    while (header := log.header(number)).kind == "intent":
+        number -= 1
+    return header.detail.get("deaths", 0) + 1 if header.kind in ("start", "claim") else 0
+
+
 def feed(
     kernel: Kernel, record: Record, again_later: list[list[Recorded]], *, void: bool = False
 ) -> set[int]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -24,14 +24,16 @@ from snaprt import frames, state
 from snaprt.errors import Fenced, NotSerialisable, RunBusy, UsageError
 from snaprt.kernel import Kernel
 from snaprt.records import Header, Keyring
-from snaprt.runtime import answers, owning, restore, view
+from snaprt.runtime import answers, housekeeping, owning, restore, view
 from snaprt.runtime.agents import Agent, check_agent, name_of, rules_of, saves_of, target_of, today
 from snaprt.runtime.calls import about
 from snaprt.runtime.drive import Driver
+from snaprt.runtime.housekeeping import Reindexed
 from snaprt.runtime.outcomes import Outcome, RunInfo, Suspended, Waiting
 from snaprt.runtime.patience import patiently
 from snaprt.runtime.recording import Recorder
-from snaprt.store import Log, Store, lease_over
+from snaprt.runtime.worker import Look, Worker
+from snaprt.store import Log, Store
 from snaprt.store.check import Report
 
 _OPENING = 3.0
@@ -61,6 +63,11 @@ class Run:
             raise self._error
         assert self._outcome is not None  # set before the event is
         return self._outcome
+
+    @property
+    def in_hand(self) -> bool:
+        """Whether this process took the run in hand; else it was found ended, or still waiting."""
+        return self._driver is not None
 
     def progress(self) -> dict[str, Any]:
         """The five fields as they are now, without touching the store: for showing to a person."""
@@ -122,6 +129,7 @@ class Runtime:
         self._draining = False
         self._drivers: dict[str, Driver] = {}
         self._runs: dict[str, Run] = {}
+        self._workers: list[Worker] = []
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -157,6 +165,8 @@ class Runtime:
         """Start no new call in any run in hand; when the running ones have ended, or after the grace
         (seconds), save each run and let it leave."""
         self._draining = True
+        for worker in self._workers:
+            worker.stop()
         for driver in self._drivers.values():
             driver.drain(grace)
 
@@ -200,7 +210,7 @@ class Runtime:
                 detail=detail,
                 sections=first,
                 attempt=secrets.token_hex(8),
-                look=lease_over(self._lease),
+                look=owning.look_at(self._lease, 0),
             )
         except BaseException:
             owning.let_go(owner)
@@ -277,6 +287,7 @@ class Runtime:
         about = {key: last.detail[key] for key in ("agent", "target", "started", "save")}
         owner = owning.take()
         claim = {"owner": owner, "lease": self._lease, "doubts": last.detail.get("doubts", [])}
+        claim["deaths"] = deaths = await self._patiently("Reading the store", restore.deaths, log)
         sections: dict[str, list[Any]] = {"summary": [view.encode(kernel.summary())]}
         if change is not None:
             claim["rules"] = sorted(change)
@@ -292,7 +303,7 @@ class Runtime:
                 sections=sections,
                 epoch=last.epoch + 1,
                 attempt=secrets.token_hex(8),
-                look=lease_over(self._lease),
+                look=owning.look_at(self._lease, deaths),
             )
         except BaseException as error:
             owning.let_go(owner)
@@ -323,6 +334,58 @@ class Runtime:
         if run_id in self._drivers:
             self._drivers[run_id].poke()
         return suspension
+
+    def poke(self, run_id: str) -> bool:
+        """Have a run look at its inbox, if it is in hand here. Says whether it is."""
+        if run_id in self._drivers:
+            self._drivers[run_id].poke()
+        return run_id in self._drivers
+
+    # --- many runs ----------------------------------------------------------------------------
+
+    async def work(
+        self,
+        *,
+        concurrency: int = 4,
+        agents: Sequence[str] | None = None,
+        poll: float = 1.0,
+        tell: Callable[[Look], None] | None = None,
+    ) -> None:
+        """Resume runs whose answer came, whose time is due, or whose owner died, until `drain` is called.
+
+        At most `concurrency` are in hand at once. With `agents`, modules, only runs of agents in these are
+        taken. `poll`: seconds between two looks at the store when there is nothing to do. `tell` hears of
+        every run that is taken up, of its outcome, and of failures, which are tried again with growing
+        pauses. As many workers as wanted may work on one store. Raises UsageError, StoreError.
+        """
+        worker = Worker(self, self._open, concurrency=concurrency, agents=agents, poll=poll, tell=tell)
+        if self._draining:
+            return
+        self._workers.append(worker)
+        try:
+            await worker.run()
+        finally:
+            self._workers.remove(worker)
+
+    async def remove(self, run_id: str, *, force: bool = False) -> int:
+        """Remove a run with all its objects; gives how many they were. There is no way back.
+
+        Raises UnknownRun; UsageError for a run that hasn't ended, RunBusy for one in a live owner's hands,
+        Damaged and WrongKey for one of which neither can be known. `force` removes these, too: an owner is
+        fenced before its next effect.
+        """
+        return await housekeeping.remove(
+            self._open,
+            run_id,
+            force=force,
+            patience=self._patience,
+            refuse_if_busy=self._refuse_if_busy,
+        )
+
+    async def reindex(self) -> Reindexed:
+        """Write the hints anew by which workers find runs. Reads every run's newest header, once."""
+        done: Reindexed = await self._patiently("Reading the store", housekeeping.reindex, self._open)
+        return done
 
     # --- seeing -------------------------------------------------------------------------------
 
@@ -366,11 +429,13 @@ class Runtime:
         if lease.get("epoch") == claim.epoch:
             until = max(until, lease.get("until", 0.0))
         if until > time.time():
-            raise RunBusy(
+            busy = RunBusy(
                 f"Run {log.run} is in the hands of {owning.named(owner)}, whose lease holds until "
                 f"{owning.clock(until)}. Wait for that, or take the run with steal=True (--steal): the other "
                 "process is then fenced before its next effect."
             )
+            busy.until = until
+            raise busy
 
     async def _asleep(self, log: Log, kernel: Kernel, restored: restore.Restored) -> Suspended | None:
         """What a suspended run goes on waiting for; None where an answer lies there or a timer is near."""

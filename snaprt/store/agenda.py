@@ -18,6 +18,7 @@ fails here is let go, and nothing is signed or synced. This file must not know w
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 import threading
 import time
@@ -25,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from snaprt.errors import StoreError
-from snaprt.store.names import is_run
+from snaprt.store.names import is_run, is_slot
 from snaprt.store.objects import Objects
 
 FOLDER = "agenda"
@@ -59,7 +60,7 @@ class Hint:
     @property
     def slot(self) -> str | None:
         """What was put there; None where the hint doesn't say."""
-        return self.what if self.announces and not self.what.startswith("-") else None
+        return self.what if self.announces and is_slot(self.what) else None
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class Agenda:
 
     def name(self, run: str, when: float, what: str) -> str:
         """What a hint for that time is called."""
-        second = int(min(max(when, 0.0), _NEVER))
+        second = math.ceil(min(max(when, 0.0), _NEVER))  # who looks a moment too early looks in vain
         return f"{_minute(second)}/{run}~{second}~{what}"
 
     def drop(self, names: Iterable[str]) -> None:
@@ -108,6 +109,13 @@ class Agenda:
         for name in names:
             with contextlib.suppress(StoreError, FileNotFoundError):
                 self._objects.remove(name)
+
+    def put_off(self, names: Iterable[str], run: str, when: float, what: str) -> None:
+        """Have somebody look at the run at that time instead of when these hints say. They are removed only
+        when the other lies there."""
+        name = self.name(run, when, what)
+        if self._put(name):
+            self.drop(other for other in names if other != name)
 
     def due(self, now: float, most: int, wanted: Callable[[Hint], bool] = lambda hint: True) -> Due:
         """The hints that are due and wanted, those of inboxes first; where there are more than `most`, some.
@@ -133,9 +141,12 @@ class Agenda:
         for folder in self._minutes(until=None):
             yield from self._hints(folder)
 
-    def _put(self, name: str) -> None:
+    def _put(self, name: str) -> bool:
+        """Says whether it worked."""
         with contextlib.suppress(StoreError, FileNotFoundError):
             self._objects.replace(name, _BYTES)
+            return True
+        return False
 
     def _hints(self, folder: str) -> list[Hint]:
         """The hints in a folder; what isn't named as one is none."""

@@ -113,8 +113,11 @@ class History:
             lost = list(missing([*numbers, max(self._newest, *numbers, 0) + 1], 5))
             if lost:
                 some = ", ".join(map(str, lost)) + (" and others" if len(lost) == 5 else "")
+                rest = (
+                    f" If its removal was interrupted, `snaprt rm {self.run}` ends that." if 1 in lost else ""
+                )
                 raise Damaged(
-                    f"Run {self.run!r} is damaged: records are missing from its log (number {some})."
+                    f"Run {self.run!r} is damaged: records are missing from its log (number {some}).{rest}"
                 )
             self._newest = numbers[-1]
             self._sizes = {number: sizes[f"{number:012d}"] for number in numbers}

@@ -103,7 +103,9 @@ class Log(History):
             detail = dict(detail or {})
             if look != "as before":
                 detail["look"] = look
-                self._hint.before(look, self._newest + 1, moves="lease" in detail)
+                self._hint.before(
+                    look, self._newest + 1, moves="lease" in detail and not detail.get("deaths")
+                )
             given = sections or {}
             stacks = {name: self._stack(name) for name in arranged(list(given))}
             leaves = Leaves(self._newest + 1, self._known, self._keyring)
@@ -125,13 +127,17 @@ class Log(History):
             raise
         self._adopt(record, writing.packed, writing.leaves)
         if "look" in record.header.detail:
-            self._hint.after(self._hint_of(record.header.number - 1))
+            self._hint.after(self._hint_before(record.header.number))
         return Stored(record.header, record.digest, writing.added + record.size)
 
-    def _hint_of(self, number: int) -> str | None:
-        """The hint that the writer of that record left, whoever that was."""
-        look = self._head(number).header.detail.get("look") if number else None
-        return None if look is None else self._agenda.name(self.run, look, str(number))
+    def _hint_before(self, number: int) -> str | None:
+        """The hint that stood before that record was written, by whoever, as far as what was read tells."""
+        while (number := number - 1) in self._heads:
+            detail = self._heads[number].header.detail
+            if "look" in detail:
+                look = detail["look"]
+                return None if look is None else self._agenda.name(self.run, look, str(number))
+        return None
 
     def _stack(self, name: str) -> list[Base]:
         """The bases that a section is packed against, read from the store once if the log was opened anew."""

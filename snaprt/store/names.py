@@ -20,6 +20,10 @@ def is_run(run: str) -> bool:
     return _SAFE.fullmatch(run) is not None and not run.endswith(".")
 
 
+is_slot = is_run
+"""Whether a text may be a suspension id, or another slot of an inbox."""
+
+
 def checked_suspension(suspension: str) -> str:
     """The suspension id, if it may be one. Raises StoreError."""
     return _checked(suspension, "suspension id")

@@ -7,11 +7,12 @@ log.py.
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -32,6 +33,7 @@ from snaprt.store.log import Log
 from snaprt.store.names import checked_run
 from snaprt.store.objects import WAYS, FsspecObjects, Objects
 from snaprt.store.probe import probe, remembered
+from snaprt.store.remove import remove
 
 _LOCAL = ("file", "local")
 # These keep no listings and hand options that they don't know to clients that refuse them.
@@ -46,6 +48,7 @@ class Listed:
     header: Header | None
     summary: Mapping[str, Any]
     error: SnaprtError | None = None
+    slots: Sequence[str] = ()  # of its inbox, if they were asked for
 
 
 class Store:
@@ -110,6 +113,15 @@ class Store:
         """Whether there is a run of that id."""
         return bool(self._objects.sizes(f"runs/{checked_run(run)}/log"))
 
+    def has(self, run: str, slot: str) -> bool:
+        """Whether something lies in that slot of the run's inbox, as a hint says. Proves nothing of
+        it."""
+        try:
+            self._objects.part(f"runs/{run}/inbox/{slot}", 0, 1)
+        except FileNotFoundError:
+            return False
+        return True
+
     def create(self, run: str) -> Log:
         """The empty log of a new run; its first append makes it. Raises RunExists, here or there."""
         if self.exists(run):
@@ -133,24 +145,33 @@ class Store:
         except UnknownRun as error:
             raise UnknownRun(f"{error} {self._others(run)}") from None
 
-    def listing(self) -> Iterator[Listed]:
-        """Every run with its newest header and summary, by id. Reads one head and one summary a run,
-        unpickles nothing, and shows a damaged run as such."""
+    def begins(self, run: str) -> bool:
+        """Whether a run has its first record. One without is a run whose removal wasn't finished."""
+        return f"{1:012d}" in self._objects.sizes(f"runs/{checked_run(run)}/log")
+
+    def remove(self, run: str) -> int:
+        """Removes a run, whole or not; gives how many objects that were. Nobody may be at work on it."""
+        return remove(self._objects, checked_run(run))
+
+    def listing(self, *, slots: bool = False) -> Iterator[Listed]:
+        """Every run with its newest header and summary, by id, and what its inbox has, if that is asked for.
+        Reads one head and one summary a run, unpickles nothing, and shows a damaged run as such."""
         runs = self.runs()
+        look = functools.partial(self._listed, slots=slots)
         if self._objects.parallel == 1 or len(runs) < 2:
-            found: Iterable[Listed | None] = map(self._listed, runs)
+            found: Iterable[Listed | None] = map(look, runs)
             yield from (each for each in found if each is not None)
             return
         with ThreadPoolExecutor(self._objects.parallel, thread_name_prefix="snaprt-list") as pool:
-            found = pool.map(self._listed, runs)
+            found = pool.map(look, runs)
             yield from (each for each in found if each is not None)
 
-    def _listed(self, run: str) -> Listed | None:
+    def _listed(self, run: str, *, slots: bool) -> Listed | None:
         """None for a folder without any record: a start that didn't get that far."""
         try:
             log = self._log(run)
             log.refresh()
-            return Listed(run, log.header(), log.summary())
+            return Listed(run, log.header(), log.summary(), slots=log.answers() if slots else ())
         except UnknownRun:
             return None
         except SnaprtError as error:

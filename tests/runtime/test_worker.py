@@ -1,0 +1,452 @@
+"""A worker takes up what is due, and nothing that one run does keeps it from the others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import tracemalloc
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import snaprt
+from snaprt.runtime.worker import Look
+from snaprt.store import Agenda
+from tests.runtime.agents import breaks, many_reads, sleeps, stalls, support
+from tests.store.held import KEYRING, Held, store
+
+pytestmark = pytest.mark.anyio
+
+Dying = Callable[[str], AbstractContextManager[None]]
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Held:
+    """The objects that every Runtime of the test works on."""
+    objects = Held()
+    monkeypatch.setattr("snaprt.store.store.open_objects", lambda *_: (objects, "held"))
+    return objects
+
+
+def runtime(**options: Any) -> snaprt.Runtime:
+    return snaprt.Runtime("held://store", keyring=KEYRING, **{"lease": 0.2, "distant": 0.1, **options})
+
+
+class Told:
+    """What a worker told; `until` waits for something to be true of it."""
+
+    def __init__(self) -> None:
+        self.looks: list[Look] = []
+
+    def __call__(self, look: Look) -> None:
+        self.looks.append(look)
+
+    def of(self, run: str) -> list[str]:
+        return [look.kind for look in self.looks if look.run == run]
+
+    def left(self, run: str) -> list[Any]:
+        return [look.outcome for look in self.looks if look.run == run and look.kind == "left"]
+
+    async def until(self, true: Callable[[], object]) -> None:
+        with anyio.fail_after(30):
+            while not true():
+                await anyio.sleep(0.01)
+
+
+@asynccontextmanager
+async def working(rt: snaprt.Runtime | None = None, **options: Any) -> AsyncIterator[Told]:
+    """A worker for as long as the block lasts."""
+    told = Told()
+    rt = rt or runtime()
+    async with rt, anyio.create_task_group() as group:
+        work = {"poll": 0.1, **options}
+        group.start_soon(lambda: rt.work(tell=told, **work))
+        yield told
+        rt.drain()
+
+
+def hints(held: Held) -> set[tuple[str, str]]:
+    return {(hint.run, hint.what) for hint in Agenda(held).all()}
+
+
+async def suspended(ledger: str, *runs: str) -> None:
+    """Runs that wait for their answer."""
+    async with runtime() as rt:
+        for run in runs:
+            outcome = await (await rt.start(support, ledger, "A-17", run_id=run)).outcome()
+            assert isinstance(outcome, snaprt.Suspended)
+
+
+async def answer(run: str, approved: bool = True) -> None:
+    async with runtime() as rt:
+        await rt.answer(run, {"approved": approved, "cents": 1})
+
+
+# --- what is taken up ---------------------------------------------------------------------------------
+
+
+async def test_a_run_goes_on_when_its_answer_comes(held: Held, ledger: str) -> None:
+    await suspended(ledger, "asks", "waits")
+    async with working() as told:
+        await answer("asks")
+        await told.until(lambda: told.left("asks"))
+    (outcome,) = told.left("asks")
+    assert outcome.value["receipt"] == "paid 1"
+    assert told.looks[0] == Look("took", "asks", why="ask-1")
+    assert told.of("waits") == []
+    assert hints(held) == set()
+
+
+async def test_a_run_goes_on_when_its_time_is_due(held: Held, ledger: str) -> None:
+    async with runtime() as rt:
+        outcome = await (await rt.start(sleeps, ledger, 0.5, run_id="r")).outcome()
+        assert isinstance(outcome, snaprt.Suspended)
+    assert len(hints(held)) == 1
+    async with working() as told:
+        await told.until(lambda: told.left("r"))
+    assert told.left("r") == [snaprt.Completed("r", "<after>")]
+    assert Path(ledger).read_text().splitlines() == ["look before", "look after"]
+    assert hints(held) == set()
+
+
+async def test_a_run_whose_owner_died_is_taken_up_when_its_lease_is_over(
+    held: Held, ledger: str, dying_at: Dying
+) -> None:
+    with dying_at("suspend"):
+        await suspended(ledger, "r")
+    assert hints(held) == {("r", "1")}
+    async with working() as told:
+        await told.until(lambda: told.left("r"))
+        await answer("r")
+        await told.until(lambda: len(told.left("r")) == 2)
+    assert isinstance(told.left("r")[1], snaprt.Completed)
+    assert Path(ledger).read_text().count("look A-17\n") == 1
+
+
+async def test_an_answer_that_comes_long_after_its_hint_is_not_missed(
+    held: Held, ledger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await suspended(ledger, "r")
+    Agenda(held).now("r", "ask-1")
+    async with working() as told:
+        await anyio.sleep(0.3)
+        assert told.looks == []
+        assert hints(held) == {("r", "ask-1")}
+        before = held.asked.copy()
+        await anyio.sleep(0.2)
+        assert held.asked["create"] == before["create"]
+        with monkeypatch.context() as patch:
+            patch.setattr(Agenda, "now", lambda *_: None)
+            await answer("r")
+        await told.until(lambda: told.left("r"))
+    assert hints(held) == set()
+
+
+async def test_a_hint_is_not_removed_before_what_it_announces_was_taken_in(
+    held: Held, ledger: str, dying_at: Dying
+) -> None:
+    await suspended(ledger, "r")
+    await answer("r")
+    with dying_at("claim"):
+        async with working() as told:
+            await told.until(lambda: False)
+    assert ("r", "ask-1") in hints(held)
+
+
+async def test_a_run_that_is_told_to_stop_is_taken_up_by_another_worker_at_once(
+    held: Held, ledger: str
+) -> None:
+    await suspended_beside_a_timer(held)
+    async with working(runtime(distant=60.0)) as told:
+        await told.until(lambda: told.of("r"))
+    assert isinstance(told.left("r")[0], snaprt.Suspended)
+    async with working(runtime(distant=60.0)) as again:
+        await again.until(lambda: again.of("r"))
+        await answer("r")
+        await again.until(lambda: again.left("r") and not hints(held))
+    assert again.left("r") == [snaprt.Completed("r", "early")]
+
+
+# --- who else is there --------------------------------------------------------------------------------
+
+
+async def test_a_run_in_the_hands_of_another_is_left_to_it_until_its_lease_is_over(
+    held: Held, ledger: str
+) -> None:
+    async with runtime(distant=60.0, lease=30.0) as owner:
+        run = await owner.start(sleeps, ledger, 0.6, run_id="r")
+        Agenda(held).at("r", time.time() - 1, "1")
+        async with working() as told:
+            await told.until(lambda: ("r", "busy") in hints(held))
+            assert told.looks == []
+        (off,) = [hint for hint in Agenda(held).all() if hint.what == "busy"]
+        assert off.at > time.time() + 20
+        assert isinstance(await run.outcome(), snaprt.Completed)
+
+
+async def test_an_answer_to_a_run_in_hand_is_taken_in_when_the_worker_hears_of_it(
+    held: Held, ledger: str
+) -> None:
+    async with working(runtime(distant=60.0)) as told:
+        await suspended_beside_a_timer(held)
+        await told.until(lambda: told.of("r"))
+        await answer("r")
+        await told.until(lambda: told.left("r"))
+    assert told.left("r") == [snaprt.Completed("r", "early")]
+
+
+async def suspended_beside_a_timer(held: Held) -> None:
+    """A run that is due now, and that a worker to whom its timer is near keeps in hand."""
+    async with runtime(distant=0.0) as rt:
+        await (await rt.start(asks_for_a_while, run_id="r")).outcome()
+    Agenda(held).at("r", time.time() - 1, "x")
+
+
+async def asks_for_a_while() -> str:
+    try:
+        async with asyncio.timeout(20):
+            await snaprt.suspend("?")
+    except TimeoutError:
+        return "late"
+    return "early"
+
+
+async def test_many_workers_share_the_runs_and_do_nothing_twice(held: Held, ledger: str) -> None:
+    runs = [f"r{number}" for number in range(24)]
+    await suspended(ledger, *runs)
+    for run in runs:
+        await answer(run)
+    async with working() as one, working() as two, working(concurrency=1) as three:
+        tellers = (one, two, three)
+        await one.until(lambda: all(any(each.left(run) for each in tellers) for run in runs))
+    outcomes = [outcome for each in tellers for run in runs for outcome in each.left(run)]
+    assert sum(isinstance(outcome, snaprt.Completed) for outcome in outcomes) == len(runs)
+    assert Path(ledger).read_text().count("pay 1") == len(runs)
+
+
+async def test_no_more_runs_are_in_hand_than_was_said(held: Held, ledger: str) -> None:
+    runs = [f"r{number}" for number in range(12)]
+    await suspended(ledger, *runs)
+    for run in runs:
+        await answer(run)
+    most = 0
+    async with working(concurrency=3) as told:
+
+        def in_hand() -> bool:
+            nonlocal most
+            kinds = [look.kind for look in told.looks]
+            most = max(most, kinds.count("took") - kinds.count("left"))
+            return kinds.count("left") == len(runs)
+
+        await told.until(in_hand)
+    assert 1 <= most <= 3
+
+
+# --- what goes wrong ----------------------------------------------------------------------------------
+
+
+async def test_a_run_that_cannot_be_taken_up_is_tried_again_later_and_stops_nobody(
+    held: Held, ledger: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await suspended(ledger, "bad", "good")
+    await answer("bad")
+    await answer("good")
+    for name in [name for name in held.data if name.startswith("runs/bad/log/")]:
+        held.data[name] = held.data[name][:-40] + bytes(40)
+    with caplog.at_level(logging.INFO, "snaprt"):
+        async with working() as told:
+            await told.until(lambda: told.of("bad") and told.left("good"))
+        (failed,) = [look for look in told.looks if look.kind == "failed"]
+        assert failed.again is not None
+        assert 25 < failed.again - time.time() <= 30
+        assert hints(held) == {("bad", "f1")}
+        again = next(Agenda(held).all())
+        Agenda(held).put_off([again.name], "bad", time.time() - 1, "f1")  # as if half a minute had passed
+        async with working() as told:
+            await told.until(lambda: told.of("bad"))
+    assert hints(held) == {("bad", "f2")}
+    warnings = [each.message for each in caplog.records if each.levelno >= logging.WARNING]
+    assert len(warnings) == 1
+    assert "Run bad couldn't be taken up" in warnings[0]
+    assert "snaprt show bad" in warnings[0]
+
+
+async def test_the_pauses_between_tries_double_up_to_an_hour(held: Held, ledger: str) -> None:
+    await suspended(ledger, "r")
+    held.data.update({name: b"x" for name in held.data if name.startswith("runs/r/log/")})
+    pauses = []
+    for times in (1, 2, 3, 8, 200):
+        held.data = {name: data for name, data in held.data.items() if not name.startswith("agenda/")}
+        Agenda(held).at("r", time.time() - 1, f"f{times}")
+        async with working() as told:
+            await told.until(lambda told=told: told.looks)  # type: ignore[misc]
+        assert told.looks[0].again is not None
+        pauses.append(round(told.looks[0].again - time.time(), -1))
+    assert pauses == [60, 120, 240, 3600, 3600]
+
+
+async def test_a_run_that_fails_is_done_with_and_one_that_stalls_is_tried_again(
+    held: Held, ledger: str
+) -> None:
+    async with runtime() as rt:
+        await (await rt.start(breaks_after_an_answer, ledger, run_id="breaks")).outcome()
+        await (await rt.start(stalls_after_an_answer, run_id="stalls")).outcome()
+        for run in ("breaks", "stalls"):
+            await rt.answer(run, "go on")
+    async with working() as told:
+        await told.until(lambda: told.left("breaks") and "failed" in told.of("stalls"))
+    assert isinstance(told.left("breaks")[0], snaprt.Failed)
+    assert "f1" in {what for run, what in hints(held) if run == "stalls"}
+    assert "breaks" not in {run for run, _ in hints(held)}
+
+
+async def breaks_after_an_answer(ledger: str) -> None:
+    await snaprt.suspend("?")
+    await breaks(ledger)
+
+
+async def stalls_after_an_answer() -> None:
+    await snaprt.suspend("?")
+    await stalls()
+
+
+async def test_a_run_whose_owners_die_one_after_the_other_is_left_alone_ever_longer(
+    held: Held, ledger: str, dying_at: Dying
+) -> None:
+    async def dies(kind: str) -> float:
+        """A process that dies before a record of that kind; gives how long the run is left alone then."""
+        with dying_at(kind):
+            async with runtime(lease=10.0) as rt:
+                await (await rt.resume("r")).outcome()
+        (hint,) = Agenda(held).all()
+        return round(hint.at - time.time(), -1)
+
+    with dying_at("result"):
+        async with runtime(lease=10.0) as rt:
+            await (await rt.start(many_reads, ledger, 1, run_id="r")).outcome()
+    assert [await dies("result") for _ in range(3)] == [40, 80, 160]
+    await dies("finish")  # it got the run on
+    assert await dies("finish") <= 20
+    async with runtime(lease=10.0) as rt:
+        await (await rt.resume("r")).outcome()
+    assert hints(held) == set()
+
+
+async def test_what_was_announced_and_what_is_foreign_does_no_harm(held: Held, ledger: str) -> None:
+    await suspended(ledger, "r")
+    Agenda(held).now("nobody", "ask-1")
+    Agenda(held).at("nobody", time.time() - 1, "1")
+    Agenda(held).at("nobody", time.time() - 9999, "1")
+    held.data["agenda/now/r~1~../../x"] = b""
+    held.data["agenda/now/junk"] = b""
+    await answer("r")
+    async with working() as told:
+        await told.until(lambda: told.left("r"))
+        await told.until(lambda: len(hints(held)) == 2)
+    assert hints(held) == {("nobody", "ask-1"), ("nobody", "1")}
+    assert {look.run for look in told.looks} == {"r"}
+
+
+async def test_an_error_of_the_store_that_no_patience_mends_comes_out_as_it_is(held: Held) -> None:
+    def refuse(*_: object) -> Any:
+        raise snaprt.StoreError("access denied")
+
+    async with runtime() as rt:
+        held.folders = refuse  # type: ignore[method-assign]
+        with pytest.raises(snaprt.StoreError, match="access denied"):
+            await rt.work()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"concurrency": 0}, "1 or more"),
+        ({"concurrency": True}, "1 or more"),
+        ({"poll": 0}, "more than 0"),
+        ({"agents": ["no.such.module"]}, "can't be imported"),
+    ],
+)
+async def test_wrong_use_is_said_at_once(held: Held, options: dict[str, Any], said: str) -> None:
+    async with runtime() as rt:
+        with pytest.raises(snaprt.UsageError, match=said):
+            await rt.work(**options)
+
+
+async def test_a_worker_of_some_modules_leaves_the_agents_of_others_alone(held: Held, ledger: str) -> None:
+    await suspended(ledger, "r")
+    async with runtime() as rt:
+        await (await rt.start(stalls_after_an_answer, run_id="other")).outcome()
+        await rt.answer("other", 1)
+    await answer("r")
+    async with working(agents=["tests.runtime.agents"]) as told:
+        await told.until(lambda: told.left("r"))
+        await anyio.sleep(0.2)
+    assert {look.run for look in told.looks} == {"r"}
+    assert {run for run, _ in hints(held)} == {"other"}
+
+
+# --- what it costs ------------------------------------------------------------------------------------
+
+
+def sleeping(held: Held, count: int) -> None:
+    """Runs that sleep for days, written as a process would have left them."""
+    there = store(held)
+    detail = {"status": "suspended", "agent": "a", "target": "m:a", "started": 0.0, "save": "always"}
+    for number in range(count):
+        until = time.time() + 86_400 + 61 * number
+        there._log(f"sleeps-{number}").append("suspend", detail=detail, look=until)
+
+
+async def cost_of_an_answer(held: Held, ledger: str, run: str) -> int:
+    """Store requests from the answer to the end of the run, the worker's."""
+    await suspended(ledger, run)
+    await answer(run)
+    held.asked.clear()
+    async with working(runtime(lease=30.0), poll=60.0) as told:
+        await told.until(lambda: told.left(run))
+        cost = held.asked.total()
+    assert isinstance(told.left(run)[0], snaprt.Completed)
+    return cost
+
+
+async def test_among_ten_thousand_sleeping_runs_the_answered_one_is_found_in_fifty_requests(
+    held: Held, ledger: str
+) -> None:
+    few = await cost_of_an_answer(held, ledger, "first")
+    sleeping(held, 10_000)
+    assert await cost_of_an_answer(held, ledger, "second") == few <= 50
+
+
+async def test_a_worker_remembers_nothing_of_runs_that_sleep(held: Held, ledger: str) -> None:
+    async def peak() -> int:
+        rt = runtime()
+        async with working(rt, poll=0.02) as told:
+            await anyio.sleep(0.1)
+            tracemalloc.start()
+            before = held.asked["list"]
+            await told.until(lambda: held.asked["list"] > before + 10)
+            found = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        return found
+
+    # What the dictionary itself needs to list its names isn't the worker's.
+    held.sizes = lambda folder: {}  # type: ignore[method-assign]
+    folders = Held.folders
+
+    def listed(folder: str) -> list[str]:
+        tracing = tracemalloc.is_tracing()
+        found = folders(held, folder)
+        if tracing:
+            tracemalloc.reset_peak()
+        return found
+
+    held.folders = listed  # type: ignore[method-assign]
+    few = await peak()
+    for number in range(10_000):
+        Agenda(held).at(f"r-{number}", time.time() + 86_400 + 3 * number, "1")
+    assert await peak() < few + 100_000
