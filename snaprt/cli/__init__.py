@@ -1,8 +1,9 @@
-"""The command line: `snaprt run`, `resume`, `answer`, `ls`, `show`, `verify`, `demo`.
+"""The command line: `snaprt run`, `resume`, `answer`, `worker`, `ls`, `show`, `rm` and the others.
 
 The floor that knows people. Each file has one idea:
 
-- `app`: the commands, their options and help, and `main`
+- `app`: the commands about one run, with their help; from every end to an exit code
+- `fleet`, `keeping`: the commands about many runs; `options`: what commands share
 - `target`: from `module:function` or `file.py:function` to the agent
 - `values`: from words on a command line to Python values
 - `session`: one runtime opened for one command; following a run; Ctrl-C

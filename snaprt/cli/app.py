@@ -12,16 +12,17 @@ import sys
 import traceback
 from contextlib import nullcontext
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import snaprt
-from snaprt.cli import failures, output
+from snaprt.cli import failures, fleet, keeping, output
+from snaprt.cli.options import Debug, Json, RunId, Store, Suspension, leave
+from snaprt.cli.options import settings as settings_of
 from snaprt.errors import SnaprtError, UnknownSuspension, UsageError
 
 if TYPE_CHECKING:
-    from snaprt.cli.session import Settings
     from snaprt.runtime import Run, Runtime
 
 _EPILOG = """\
@@ -54,25 +55,6 @@ class RulesChoice(StrEnum):
 
     recorded = "recorded"
     current = "current"
-
-
-Store = Annotated[
-    str | None,
-    typer.Option(
-        "--store", metavar="URL", help="Where runs lie: a folder or an fsspec URL.", show_default=False
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on standard output.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
-RunId = Annotated[
-    str, typer.Argument(metavar="RUN", help="The run's id, as `snaprt ls` shows it.", show_default=False)
-]
-Suspension = Annotated[
-    str | None,
-    typer.Option(
-        "--suspension", metavar="ID", help="Which question, where several are open.", show_default=False
-    ),
-]
 
 
 def _show_version(wanted: bool) -> None:
@@ -148,7 +130,7 @@ failed, cancelled or refused), result or error, and in suspended runs waiting: [
     from snaprt.cli import session, values
     from snaprt.cli import target as targets
 
-    settings = _settings(context, store, as_json)
+    settings = settings_of(context, store, as_json)
     args, kwargs = values.agent_arguments(arguments or [], document)
     agent = targets.load_agent(target)
     fitted, named = values.fit_arguments(agent, target, args, kwargs, session.taken_keywords())
@@ -159,7 +141,7 @@ failed, cancelled or refused), result or error, and in suspended runs waiting: [
 
         return await session.follow(runtime, take, settings.screen(), settings.url, resumed=False)
 
-    _leave(session.with_runtime(settings, work, creates=True, run=run_id))
+    leave(session.with_runtime(settings, work, creates=True, run=run_id))
 
 
 @app.command()
@@ -215,7 +197,7 @@ def resume(
     from snaprt.cli import session, values
     from snaprt.cli import target as targets
 
-    settings = _settings(context, store, as_json)
+    settings = settings_of(context, store, as_json)
     if suspension is not None and answer is None and in_doubt is None:
         raise UsageError("--suspension says which question --answer is for: give --answer as well.")
     if in_doubt is not None and answer is not None:
@@ -246,7 +228,7 @@ def resume(
 
         return await session.follow(runtime, take, settings.screen(), settings.url, resumed=True)
 
-    _leave(session.with_runtime(settings, work, run=run_id))
+    leave(session.with_runtime(settings, work, run=run_id))
 
 
 @app.command()
@@ -268,7 +250,7 @@ def answer(
     """
     from snaprt.cli import session, values, views
 
-    settings = _settings(context, store, as_json)
+    settings = settings_of(context, store, as_json)
     value = values.parse_json(text, "The answer")
 
     async def work(runtime: Runtime) -> int:
@@ -282,41 +264,10 @@ def answer(
             )
         return failures.COMPLETED
 
-    _leave(session.with_runtime(settings, work, run=run_id))
+    leave(session.with_runtime(settings, work, run=run_id))
 
 
-@app.command("ls")
-def list_runs(
-    context: typer.Context, store: Store = None, as_json: Json = False, debug: Debug = False
-) -> None:
-    """List the runs of a store, the newest first.
-
-    [dim]snaprt ls --store s3://acme/agents
-    snaprt ls --json | jq -r 'select(.status == "suspended") | .run'[/dim]
-    """
-    from snaprt.cli import session, views
-
-    settings = _settings(context, store, as_json)
-    out = output.console()
-    if settings.store is None and session.is_missing(settings.url):
-        if not settings.as_json:
-            out.print(
-                f"No runs yet at {settings.url}. `snaprt run TARGET` starts one; try `snaprt demo` first."
-            )
-        return
-
-    async def work(runtime: Runtime) -> int:
-        runs = await session.all_runs(runtime)
-        if settings.as_json:
-            for info in runs:
-                output.print_json(views.info_object(info))
-        elif runs:
-            out.print(views.runs_table(runs, views.Marks(out.encoding), views.now()))
-        else:
-            out.print(f"No runs yet at {settings.url}.")
-        return failures.COMPLETED
-
-    _leave(session.with_runtime(settings, work))
+app.command("ls")(keeping.list_runs)
 
 
 @app.command()
@@ -329,7 +280,7 @@ def show(
     """
     from snaprt.cli import session, views
 
-    settings = _settings(context, store, as_json)
+    settings = settings_of(context, store, as_json)
 
     async def work(runtime: Runtime) -> int:
         info = await runtime.show(run_id)
@@ -341,7 +292,7 @@ def show(
             output.put(out, *page)
         return failures.COMPLETED
 
-    _leave(session.with_runtime(settings, work, run=run_id))
+    leave(session.with_runtime(settings, work, run=run_id))
 
 
 @app.command()
@@ -354,7 +305,7 @@ def verify(
     """
     from snaprt.cli import session, views
 
-    settings = _settings(context, store, as_json)
+    settings = settings_of(context, store, as_json)
 
     async def work(runtime: Runtime) -> int:
         report = await runtime.verify(run_id)
@@ -365,7 +316,13 @@ def verify(
             output.put(out, views.report_text(report, views.Marks(out.encoding)))
         return failures.COMPLETED if report.whole else failures.REFUSED
 
-    _leave(session.with_runtime(settings, work, run=run_id))
+    leave(session.with_runtime(settings, work, run=run_id))
+
+
+app.command("worker")(fleet.worker)
+app.command("rm")(keeping.remove)
+app.command("prune")(keeping.prune)
+app.command("reindex")(keeping.reindex)
 
 
 @app.command()
@@ -381,26 +338,8 @@ def demo(
     """
     from snaprt.cli.demo import tour
 
-    settings = _settings(context, store, False)
-    _leave(tour(settings, approve=yes))
-
-
-def _settings(context: typer.Context, store: str | None, as_json: bool) -> Settings:
-    from snaprt.cli.session import Settings
-
-    outer_store, outer_json = cast("tuple[str | None, bool]", context.obj)
-    by_option = store if store is not None else outer_store
-    if by_option == "":
-        raise UsageError("--store is empty: give a folder or a URL.")
-    return Settings(
-        store=by_option or os.environ.get("SNAPRT_STORE") or None,
-        store_by_option=by_option is not None,
-        as_json=as_json or outer_json,
-    )
-
-
-def _leave(code: int) -> None:
-    raise typer.Exit(code)
+    settings = settings_of(context, store, False)
+    leave(tour(settings, approve=yes))
 
 
 # --- from every end to a code -----------------------------------------------------------------------

@@ -14,11 +14,11 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from snaprt.cli import failures
 from snaprt.cli.screen import Screen, screen
@@ -54,6 +54,12 @@ class Settings:
         return screen(as_lines_of_json=self.as_json, store=self.said_store)
 
 
+class Closable(Protocol):
+    """What is shown, and can be left as it is."""
+
+    def close(self) -> None: ...
+
+
 class Signals:
     """Ctrl-C and SIGTERM while a run is followed: the first asks to stop, the second leaves at once.
 
@@ -61,7 +67,7 @@ class Signals:
     code is caught in a loop and the event loop never gets its turn.
     """
 
-    def __init__(self, view: Screen) -> None:
+    def __init__(self, view: Closable) -> None:
         self.asked = asyncio.Event()
         self.code = 0
         self._view = view
@@ -195,9 +201,9 @@ async def _watch(run: Run, view: Screen, signals: Signals) -> Outcome:
         ending.cancel()
 
 
-async def all_runs(runtime: Runtime) -> list[RunInfo]:
-    """Every run with its size, which a listing of the store may leave out."""
-    return list(await asyncio.gather(*(_with_size(runtime, info) for info in await runtime.list())))
+async def with_sizes(runtime: Runtime, runs: Sequence[RunInfo]) -> list[RunInfo]:
+    """The runs with their sizes, which a listing of the store may leave out."""
+    return list(await asyncio.gather(*(_with_size(runtime, info) for info in runs)))
 
 
 async def _with_size(runtime: Runtime, info: RunInfo) -> RunInfo:

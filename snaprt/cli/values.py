@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -29,6 +30,16 @@ def parse_json(text: str, what: str) -> Any:
         raise UsageError(f"{what} isn't JSON: {error}.") from None
     except RecursionError:
         raise UsageError(f"{what} is nested too deeply to be read as JSON.") from None
+
+
+def parse_duration(text: str, what: str) -> float:
+    """Seconds, from a number with its unit: 90s, 15m, 12h, 7d."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text, re.ASCII)
+    if found is None:
+        raise UsageError(
+            f"{what} {text!r} isn't a length of time: write a number and s, m, h or d, as in 15m or 30d."
+        )
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[found[2]]
 
 
 def parse_pairs(words: Sequence[str]) -> dict[str, Any]:

@@ -356,7 +356,8 @@ class Runtime:
         At most `concurrency` are in hand at once. With `agents`, modules, only runs of agents in these are
         taken. `poll`: seconds between two looks at the store when there is nothing to do. `tell` hears of
         every run that is taken up, of its outcome, and of failures, which are tried again with growing
-        pauses. As many workers as wanted may work on one store. Raises UsageError, StoreError.
+        pauses (without it, failures are logged). As many workers as wanted may work on one store. Raises
+        UsageError, StoreError.
         """
         worker = Worker(self, self._open, concurrency=concurrency, agents=agents, poll=poll, tell=tell)
         if self._draining:

@@ -61,8 +61,8 @@ _FAILURES = re.compile(r"f(\d{1,3})", re.ASCII)
 @dataclass(frozen=True)
 class Look:
     """What a worker tells of a run: that it `took` it up and why; that the run `left` it, with its outcome or
-    because another process took it; or that it `failed` to take it up and tries again at `again` (seconds
-    since the epoch)."""
+    because another process took it; or that it `failed` to go on with it, for so many `tries`, and tries
+    `again` then (seconds since the epoch)."""
 
     kind: Literal["took", "left", "failed"]
     run: str
@@ -70,6 +70,7 @@ class Look:
     outcome: Outcome | None = None
     error: Exception | None = None
     again: float | None = None
+    tries: int = 0
 
 
 class Worker:
@@ -97,7 +98,7 @@ class Worker:
         self._concurrency = concurrency
         self._agents = None if agents is None else frozenset(agents)
         self._poll = poll
-        self._tell = tell or (lambda look: None)
+        self._tell = tell or _log
         self._looking: set[str] = set()
         self._resting: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._stopped = False
@@ -246,18 +247,7 @@ class Worker:
         before = [int(found[1]) for hint in hints if (found := _FAILURES.fullmatch(hint.what))]
         times = max(before, default=0) + 1
         again = time.time() + min(_AGAIN * 2.0 ** (times - 1), _LONGEST_AGAIN)
-        self._tell(Look("failed", run, error=error, again=again))
-        what = str(error) if isinstance(error, SnaprtError) else f"{type(error).__name__}: {error}"
-        # One warning is enough: the same follows at every further try, until somebody mends it.
-        logger.log(
-            logging.WARNING if times == 1 else logging.INFO,
-            "Run %s couldn't be taken up (try %d; the next is in %.0f s): %s Look with `snaprt show %s`.",
-            run,
-            times,
-            again - time.time(),
-            what,
-            run,
-        )
+        self._tell(Look("failed", run, error=error, again=again, tries=times))
         await self._put_off(hints, run, again, f"f{times}")
 
     # --- hints --------------------------------------------------------------------------------
@@ -280,6 +270,25 @@ class Worker:
 def _is_done(hint: Hint, began: float) -> bool:
     """Whether a look that began then was late enough for everything that the hint announces."""
     return not hint.announces or hint.slot is not None or hint.at < began - _ON_ITS_WAY
+
+
+def _log(look: Look) -> None:
+    """What is told where nobody listens: failures. The first is a warning; the same follows at every further
+    try, until somebody mends it."""
+    if look.error is None or look.again is None:
+        return
+    what = str(look.error)
+    if not isinstance(look.error, SnaprtError):
+        what = f"{type(look.error).__name__}: {what}"
+    logger.log(
+        logging.WARNING if look.tries == 1 else logging.INFO,
+        "Run %s couldn't be taken up (try %d; the next is in %.0f s): %s Look with `snaprt show %s`.",
+        look.run,
+        look.tries,
+        look.again - time.time(),
+        what,
+        look.run,
+    )
 
 
 def _why(hints: Sequence[Hint]) -> str:

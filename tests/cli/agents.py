@@ -106,6 +106,11 @@ async def charges(ledger: str, path: str) -> str:
     return await charge(ledger, path)
 
 
+async def asks_and_charges(ledger: str, path: str) -> str:
+    await snaprt.suspend("Charge?")
+    return await charge(ledger, path)
+
+
 async def reads(path: str) -> str:
     return await read_file(path)
 

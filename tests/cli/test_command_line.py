@@ -416,6 +416,10 @@ def test_help_teaches_the_commands_the_variables_and_the_exit_codes(
         "ls",
         "show",
         "verify",
+        "worker",
+        "rm",
+        "prune",
+        "reindex",
         "demo",
         "SNAPRT_STORE",
         "SNAPRT_KEY",
@@ -425,7 +429,10 @@ def test_help_teaches_the_commands_the_variables_and_the_exit_codes(
     assert "Exit codes" in text
 
 
-@pytest.mark.parametrize("command", ["run", "resume", "answer", "ls", "show", "verify", "demo"])
+@pytest.mark.parametrize(
+    "command",
+    ["run", "resume", "answer", "ls", "show", "verify", "worker", "rm", "prune", "reindex", "demo"],
+)
 def test_every_command_has_an_example(tmp_path: Path, command: str) -> None:
     done = snaprt(command, "--help", cwd=tmp_path)
     assert done.returncode == 0
