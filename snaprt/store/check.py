@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from snaprt.errors import SnaprtError, UnknownRun
+from snaprt.errors import Damaged, SnaprtError, UnknownRun
 from snaprt.records.keys import Keyring
 from snaprt.records.leaves import Place
 from snaprt.records.record import described, follows, starts
@@ -54,7 +54,7 @@ def check(objects: Objects, run: str, keyring: Keyring) -> Report:
     """Reads a whole run. Raises StoreError if the store itself fails, UnknownRun if there is nothing of
     that run."""
     checking = _Check(objects, run, keyring)
-    if not checking.found:
+    if not checking.found and not checking.problems:
         raise UnknownRun(f"There is no run {run!r} at {objects.url}.")
     checking.records()
     checking.blobs()
@@ -67,11 +67,18 @@ class _Check(History):
 
     def __init__(self, objects: Objects, run: str, keyring: Keyring):
         super().__init__(objects, run, keyring)
-        self.found = self.sizes()
         self.problems: list[Problem] = []
+        self.found = self.sizes()
         self.used: dict[str, int] = {}
         self.leaves: set[tuple[str, Place]] = set()
         self.answered = 0
+
+    def _listed_in(self, folder: str) -> dict[str, int]:
+        try:
+            return super()._listed_in(folder)
+        except Damaged as error:
+            self._note(folder, str(error))
+            return {}
 
     def records(self) -> None:
         """Each record by itself, then the chain between those whose heads hold."""
@@ -84,7 +91,7 @@ class _Check(History):
         lost = list(missing(numbers, _SHOWN))
         for number in lost:
             self._note(_place(number), f"{described(self.run, number)} is missing.")
-        if not numbers:
+        if not numbers and not self.problems:
             self._note("log", f"Run {self.run!r} has no records.")
         for number in numbers:
             try:

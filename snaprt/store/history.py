@@ -379,5 +379,8 @@ class History:
         return {
             f"{folder}/{name}": size
             for folder in ("log", "blobs", "inbox")
-            for name, size in sorted(self._objects.sizes(f"runs/{self.run}/{folder}").items())
+            for name, size in sorted(self._listed_in(folder).items())
         }
+
+    def _listed_in(self, folder: str) -> dict[str, int]:
+        return self._objects.sizes(f"runs/{self.run}/{folder}")

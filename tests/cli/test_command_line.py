@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from snaprt.store.local import LocalObjects
 from tests.cli.processes import COMMAND, ROOT, environment, lines, snaprt
 from tests.conftest import S3
 
@@ -244,11 +245,13 @@ def test_verify_proves_a_run_whole_and_names_the_object_that_is_not(tmp_path: Pa
     done = snaprt("verify", "r-1", cwd=tmp_path)
     assert done.returncode == 0
     assert "r-1 is whole" in done.stdout
-    record = tmp_path / ".snaprt" / "runs" / "r-1" / "log" / "000000000003"  # the newest state
-    data = bytearray(record.read_bytes())
-    data[len(data) // 2] ^= 1
-    record.chmod(0o600)
-    record.write_bytes(data)
+    objects = LocalObjects(str(tmp_path / ".snaprt"))
+    url = objects.locate("runs/r-1/log/000000000003")  # the newest state
+    start, end = map(int, url.rpartition("#bytes=")[2].split("-"))
+    records = tmp_path / ".snaprt" / "runs" / "r-1" / "log" / "000000000001"
+    data = bytearray(records.read_bytes())
+    data[(start + end) // 2] ^= 1
+    records.write_bytes(data)
     done = snaprt("verify", "r-1", cwd=tmp_path)
     assert done.returncode == 3
     assert "log/000000000003" in done.stdout

@@ -1,7 +1,7 @@
 """A local store on which a process can die between any two system calls, and in the middle of a write.
 
-`snaprt.store.local` is used as it is; the `os` and `open` that it sees are these. A write that is to be torn
-puts half of its bytes there before the process dies.
+`snaprt.store.local` and `packed` are used as they are; the `os` and `open` that they see are these. A write
+that is to be torn puts half of its bytes there before the process dies.
 """
 
 from __future__ import annotations
@@ -9,32 +9,42 @@ from __future__ import annotations
 import builtins
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from snaprt.store.local import LocalObjects
+from snaprt.store.packed import MAGIC
 from tests.crash.world import World
 
 FAST = "/dev/shm" if os.path.isdir("/dev/shm") else None
 """Where the store lies: in memory if there is such a place, as it is torn, not synced."""
 
-_CALLS = ("fsync", "link", "unlink")
+_CALLS = ("fdatasync", "fsync", "link", "unlink")
 
 
 class Disk(LocalObjects):
-    """The local store, telling the world what arrives: at the moment at which its name is linked."""
+    """The local store, telling the world what arrives: at the moment at which its name is linked, or the last
+    of its bytes is appended."""
 
     def __init__(self, folder: Path, world: World) -> None:
         super().__init__(str(folder))
         self._world = world
         self._process = world.process
         world.links = self._linked  # type: ignore[attr-defined]  # for the `os` below
+        world.appends = self._appended  # type: ignore[attr-defined]
 
     def _linked(self, path: Any) -> None:
         path = Path(path)
-        self._world.arrived(str(path.relative_to(self._root)), path.read_bytes())
+        data = path.read_bytes()
+        if data.startswith(MAGIC):
+            data = data[64:-8]  # of the first record: behind the heads of the file and of its frame
+        self._world.arrived(str(path.relative_to(self._root)), data)
+
+    def _appended(self, descriptor: int, data: bytes) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        self._world.arrived(str(path.relative_to(self._root)), data)
 
 
 class _Os:
@@ -45,6 +55,8 @@ class _Os:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(os, name)
+        if name == "writev":
+            return self._append
         if name not in _CALLS:
             return found
 
@@ -56,6 +68,16 @@ class _Os:
                 self._world.passes("linked")
 
         return call
+
+    def _append(self, descriptor: int, pieces: Sequence[bytes]) -> int:
+        self._world.passes("append")
+        whole = b"".join(pieces)
+        written = os.write(descriptor, whole[: len(whole) // 2])
+        self._world.passes("half appended")
+        written += os.write(descriptor, whole[written:])
+        self._world.appends(descriptor, pieces[1])  # type: ignore[attr-defined]
+        self._world.passes("appended")
+        return written
 
 
 class _Torn:
@@ -92,5 +114,6 @@ def played(world: World) -> Iterator[None]:
     with (
         mock.patch("snaprt.store.local.os", _Os(world)),
         mock.patch("snaprt.store.local.open", opened, create=True),
+        mock.patch("snaprt.store.packed.os", _Os(world)),
     ):
         yield

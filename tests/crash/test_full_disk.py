@@ -111,6 +111,7 @@ async def pay_while_the_disk_fills_up(*, idempotency_key: str) -> str:
     PAID.append(idempotency_key)
     if FILL:
         FILL.pop()()
+        return os.urandom(6000).hex()  # more than fits into the last page of a file, which is no full disk's
     return "paid"
 
 

@@ -45,6 +45,30 @@ class Reader:
         assert data[end : end + 32] == self.mac(data[:end])
         return json.loads(data[22:end]), data[: end + 32], data[end + 32 :]
 
+    def records(self) -> list[bytes]:
+        """The records in order: from a pack (without torn frames), then from files."""
+        found: dict[int, bytes] = {}
+        for path in sorted((self.folder / "log").iterdir()):
+            data = path.read_bytes()
+            if path.name != f"{1:012d}" or data[:8] != b"\x89SNAPPK\n":
+                found[int(path.name)] = data
+                continue
+
+            def check(some: bytes, salt: bytes = data[8:24]) -> bytes:
+                return hashlib.blake2b(some, digest_size=8, key=salt).digest()
+
+            assert data[24:32] == check(data[:8])
+            at = 32
+            while at < len(data):
+                head, length = data[at : at + 32], int.from_bytes(data[at + 16 : at + 24], "little")
+                end = at + 40 + length
+                assert head[:8] == check(b"marker")
+                assert head[24:] == check(head[:24]) == data[end - 8 : end]
+                found.setdefault(int.from_bytes(head[8:16], "little"), data[at + 32 : end - 8])
+                at = end
+        assert list(found) == list(range(1, len(found) + 1))
+        return list(found.values())
+
     def log(self) -> list[dict[str, Any]]:
         """The headers, with each section's bytes under `content`."""
         found: list[dict[str, Any]] = []
@@ -52,9 +76,8 @@ class Reader:
         tables: dict[tuple[int, str], int] = {}
         areas: dict[int, bytes] = {}  # the blobs in each record
         previous = None
-        for number, path in enumerate(sorted((self.folder / "log").iterdir()), 1):
-            assert path.name == f"{number:012d}"
-            header, head, body = self.head(path.read_bytes(), b"R")
+        for number, record in enumerate(self.records(), 1):
+            header, head, body = self.head(record, b"R")
             assert (header["number"], header["run"], header["previous"]) == (
                 number,
                 self.folder.name,

@@ -24,10 +24,14 @@ from tests.store.held import KEYRING, Held
 from tests.store.places import memory_url, opened, race, race_to_create
 
 
-@pytest.fixture(params=["local", "memory", pytest.param("s3", marks=pytest.mark.s3)])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, Any]]:
-    """A fresh store's URL and options."""
-    if request.param == "local":
+@pytest.fixture(params=["local", "files", "memory", pytest.param("s3", marks=pytest.mark.s3)])
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, dict[str, Any]]:
+    """A fresh store's URL and options. "files" is a local one whose records are files of their own."""
+    if request.param == "files":
+        monkeypatch.setattr("snaprt.store.local.appends_in_one_step", lambda folder: False)
+    if request.param in ("local", "files"):
         return str(tmp_path / "store"), {}
     if request.param == "memory":
         return memory_url(), {}
@@ -147,7 +151,10 @@ def test_processes_that_create_one_run_or_answer_one_suspension_have_one_winner(
         assert turn in won[int(str(by)[-1])]
 
 
-def test_a_name_is_never_seen_before_its_object_is_whole(place: tuple[str, dict[str, Any]]) -> None:
+@pytest.mark.parametrize("folder", ["watched", "runs/watched/log"])
+def test_a_name_is_never_seen_before_its_object_is_whole(
+    place: tuple[str, dict[str, Any]], folder: str
+) -> None:
     url, options = place
     store = opened(url, options)
     store.create("first").append("start")
@@ -158,19 +165,19 @@ def test_a_name_is_never_seen_before_its_object_is_whole(place: tuple[str, dict[
 
     def look() -> None:
         while not done.is_set():
-            seen.extend(objects.sizes("watched").values())
-            for name in objects.sizes("watched"):
-                seen.append(len(objects.read(f"watched/{name}")))
+            seen.extend(objects.sizes(folder).values())
+            for name in objects.sizes(folder):
+                seen.append(len(objects.read(f"{folder}/{name}")))
 
     watcher = threading.Thread(target=look)
     watcher.start()
     try:
-        for turn in range(20):
-            objects.create(f"watched/{turn}", data)
+        for turn in range(1, 21):
+            objects.create(f"{folder}/{turn:012d}", data)
     finally:
         done.set()
         watcher.join()
-    seen.extend(objects.sizes("watched").values())
+    seen.extend(objects.sizes(folder).values())
     assert set(seen) == {len(data)}
 
 

@@ -21,13 +21,21 @@ from tests.store.places import opened
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """What was asked of the operating system, in order: links, and syncs by path."""
+    """What was asked of the operating system, in order: links, appends, and syncs by path."""
     seen: list[tuple[str, str]] = []
-    sync, link = os.fsync, os.link
+    sync, datasync, link, write = os.fsync, os.fdatasync, os.link, os.writev
 
     def fsync(descriptor: int) -> None:
         seen.append(("sync", os.readlink(f"/proc/self/fd/{descriptor}")))
         sync(descriptor)
+
+    def fdatasync(descriptor: int) -> None:
+        seen.append(("sync", os.readlink(f"/proc/self/fd/{descriptor}")))
+        datasync(descriptor)
+
+    def writev(descriptor: int, pieces: list[bytes]) -> int:
+        seen.append(("append", os.readlink(f"/proc/self/fd/{descriptor}")))
+        return write(descriptor, pieces)
 
     def linked(source: str, target: str) -> None:
         link(source, target)
@@ -35,6 +43,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "link", linked)
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    monkeypatch.setattr(os, "writev", writev)
     return seen
 
 
@@ -56,16 +66,32 @@ def test_an_object_is_synced_before_it_has_its_name_and_its_folder_after(
     assert after == [("sync", str(tmp_path / folder)) for folder in folders], "and each that was made"
 
 
+SMALL = {"state": [b"x" * 1000]}
+LARGE = {"state": [b"x" * 100_000, b"y" * 300_000, b"z" * 1_000_000]}
+
+
 @needs_proc
-def test_an_append_costs_two_syncs_and_one_link(tmp_path: Path, calls: list[tuple[str, str]]) -> None:
+def test_an_append_costs_one_sync(tmp_path: Path, calls: list[tuple[str, str]]) -> None:
     log = opened(str(tmp_path)).create("r")
     log.append("start")
-    calls.clear()
-    log.append("result", sections={"state": [b"x" * 1000]})
-    assert [what for what, _ in calls] == ["sync", "link", "sync"]
-    calls.clear()
-    log.append("result", sections={"state": [b"x" * 100_000, b"y" * 300_000, b"z" * 1_000_000]})
-    assert [what for what, _ in calls] == ["sync", "link", "sync"], "however many leaves are new"
+    for sections in (SMALL, LARGE):
+        calls.clear()
+        log.append("result", sections=sections)
+        first = str(tmp_path / "runs/r/log/000000000001")
+        assert calls == [("append", first), ("sync", first)], "however many leaves are new"
+
+
+@needs_proc
+def test_an_append_costs_two_syncs_and_one_link_where_records_are_files(
+    tmp_path: Path, calls: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("snaprt.store.local.appends_in_one_step", lambda folder: False)
+    log = opened(str(tmp_path)).create("r")
+    log.append("start")
+    for sections in (SMALL, LARGE):
+        calls.clear()
+        log.append("result", sections=sections)
+        assert [what for what, _ in calls] == ["sync", "link", "sync"], "however many leaves are new"
 
 
 @needs_proc
@@ -93,7 +119,7 @@ def test_blobs_last_before_the_record_that_refers_to_them(
     kinds = [(what, Path(path).parent.name if what == "link" else Path(path).name) for what, path in calls]
     folder = kinds.index(("sync", "blobs"))
     assert [kind for kind in kinds[:folder] if kind[0] == "link"] == [("link", "blobs")] * 2
-    assert kinds.index(("link", "log")) > folder
+    assert kinds.index(("append", "000000000001")) > folder
 
 
 def test_what_others_left_half_written_is_invisible_and_goes_when_it_is_old(tmp_path: Path) -> None:
@@ -139,13 +165,16 @@ from tests.store.places import opened
 
 log = opened(sys.argv[1]).create("r")
 log.append("start")
-resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+_, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
 noise = random.Random(1)
 for sections in ({"values": [noise.randbytes(60_000)]}, {"state": [noise.randbytes(200_000)]}):
     try:
         log.append("result", sections=sections)
     except StoreError as error:
         print(error)
+    assert list(log.sizes()) == ["log/000000000001"] and log.verify().whole
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 log.append("finish")
 print(sorted(log.sizes()))
 print(log.verify().whole)
@@ -226,7 +255,8 @@ def test_a_relative_store_stays_where_it_was_opened(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path / "elsewhere")
     store.create("r").append("start")
     assert (tmp_path / ".snaprt" / "runs" / "r").is_dir()
-    assert store.log("r").url(1) == (tmp_path / ".snaprt/runs/r/log/000000000001").as_uri()
+    file = (tmp_path / ".snaprt/runs/r/log/000000000001").as_uri()
+    assert store.log("r").url(1).startswith(f"{file}#bytes=64-"), "and says where in it the record lies"
 
 
 def test_nothing_is_written_by_looking(tmp_path: Path) -> None:
