@@ -7,8 +7,9 @@ two exceptions may be each other's context. A class that says itself how it is p
 gets cause, context and notes on top.
 
 A traceback holds live frames of code that has returned; the exception's own travels as text. It is kept in
-the attribute `__snaprt_traceback__`, and what is raised on from there after a restore is added to it at the
-next save.
+the attribute `__snaprt_traceback__`, and what it comes by after a restore is added at the next save. The
+parts into which `except*` splits a restored group lose the group's own text, for they get none of its
+attributes; the exceptions in it keep theirs.
 
 This file must not know how the state around an exception is written.
 """
@@ -143,10 +144,14 @@ def fill_extended(error: BaseException, state: tuple[Any, dict[str, Any]]) -> No
 
 
 def traceback_text(error: BaseException) -> str:
-    """Where the exception was raised, as text: before its last restore, and since. "" if it wasn't."""
+    """Where the exception was raised, as text: before its last restore, and since. "" if it wasn't.
+
+    The most recent call stands last, as in every traceback: what an exception comes by on its way out is
+    outside of where it was.
+    """
     saved: str = error.__dict__.get(TRACEBACK, "")
     live = error.__traceback__
-    return saved + "".join(traceback.format_tb(live)) if live is not None else saved
+    return "".join(traceback.format_tb(live)) + saved if live is not None else saved
 
 
 def format_exception(error: BaseException) -> str:

@@ -99,7 +99,14 @@ def reduce_function(function: FunctionType, dumping: Dumping) -> Reduced:
         modules.reference(namespace, dumping),
         function.__closure__,
     )
-    state = _state(function, code, modules.unsent(namespace, code, dumping))
+    # A function that is met within its own closure (a method, through `__class__`) is reduced a second time
+    # inside the first, and only what the second says is written. So both say the same.
+    unsent = dumping.claimed.get(id(function))
+    if unsent is None:
+        unsent = modules.unsent(namespace, code, dumping)
+        if unsent is not None and function.__closure__:
+            dumping.claimed[id(function)] = unsent
+    state = _state(function, code, unsent)
     if not state:
         return make_function, args
     return make_function, args, state, None, None, fill_function

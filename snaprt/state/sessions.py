@@ -57,6 +57,8 @@ class Dumping:
         """Set for the pass that finds out what a dump holds without its weak references."""
         self.sent: dict[int, set[str]] = {}
         """By namespace of a by-value module: the globals written already."""
+        self.claimed: dict[int, dict[str, Any]] = {}
+        """By id of a function: the globals that are written with it."""
         self.scans: dict[Hashable, Any] = {}
         """The searches from which matches of regular expressions came (`matches`)."""
         self._calls: dict[Hashable, Call] = {}

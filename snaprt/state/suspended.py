@@ -134,6 +134,8 @@ _STOP = (type, ModuleType, CodeType)
 def held_frames(*roots: Any, outside: Iterable[object] = ()) -> list[Any]:
     """The frames that hang off the roots and would be dumped with them, the roots themselves included.
 
+    With them each `asend`, `athrow` and `aclose`, which would else complain that it was never awaited.
+
     Not those behind what travels by reference (modules, classes, globals), behind handles, or behind the
     objects in `outside`. The walk follows what the garbage collector sees, so it finds the generators inside
     context managers, iterators and closures too.
@@ -154,6 +156,8 @@ def held_frames(*roots: Any, outside: Iterable[object] = ()) -> list[Any]:
         if cls in FRAMES:
             found.append(obj)
             seen.add(id(_globals_of(obj)))
+        elif cls in awaitables.ASYNC_GENERATOR_AWAITABLES:
+            found.append(obj)
         elif cls is FunctionType:
             waiting += [obj.__closure__, obj.__defaults__, obj.__kwdefaults__, obj.__dict__]
             continue

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import types
+import warnings
 
 import pytest
 
@@ -120,3 +122,28 @@ def test_release_runs_none_of_its_code():
     state.release(coro)
     del coro
     assert log == []
+
+
+async def numbers():
+    yield 1
+
+
+async def holding_what_it_never_awaits():
+    begun = numbers()
+    await begun.asend(None)
+    held = [numbers().asend(None), begun.aclose(), begun.athrow(ValueError), anext(numbers(), None)]
+    await park(None)
+    return held
+
+
+def test_release_lets_go_of_awaitables_without_a_complaint_that_nobody_awaited_them():
+    coro = holding_what_it_never_awaits()
+    coro.send(None)
+    again = state.loads(state.dumps(coro))
+    with warnings.catch_warnings(record=True) as complaints:
+        warnings.simplefilter("always")
+        for each in (coro, again):
+            state.release(each)
+        del coro, again, each
+        gc.collect()
+    assert complaints == []

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import types
 
 import pytest
 
 import snaprt.state as state
-from snaprt.state.exceptions import TRACEBACK, format_exception
+from snaprt.state.exceptions import TRACEBACK, format_exception, traceback_text
 
 
 def twin(obj):
@@ -170,6 +171,32 @@ def test_the_traceback_travels_as_text_and_grows_when_raised_again():
     text = format_exception(later)
     assert text.startswith("Traceback (most recent call last):\n  File")
     assert text.endswith("ValueError: x\n")
+
+
+async def inner():
+    raise ValueError("from within")
+
+
+async def middle():
+    try:
+        await inner()
+    finally:
+        await park()
+
+
+async def outer():
+    await middle()
+
+
+def test_what_an_exception_comes_by_after_a_restore_stands_outside_of_where_it_was():
+    coro = outer()
+    coro.send(None)
+    again = twin(coro)
+    state.release(coro)
+    with pytest.raises(ValueError, match="from within") as caught:
+        again.send(None)
+    text = traceback_text(caught.value)
+    assert re.findall(r"in (outer|middle|inner)\n", text) == ["outer", "middle", "inner"]
 
 
 def test_the_printed_text_of_a_restored_exception_tells_of_its_cause():

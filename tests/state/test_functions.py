@@ -71,6 +71,32 @@ def test_closures_keep_their_values_and_share_their_cells():
     assert twin(sample.recursive())(5) == 120
 
 
+SCRIPT = """
+class Base:
+    def name(self):
+        return "base"
+
+class Child(Base):
+    def name(self):
+        return prefix + super().name()
+
+def make():
+    def count(n):
+        return n and step + count(n - 1)
+    return count
+
+prefix, step = "child of ", 2
+by_class, by_itself = Child().name, make()
+"""
+
+
+def test_a_script_s_function_in_its_own_closure_keeps_the_globals_it_reads():
+    namespace = {"__name__": "snaprt_script"}
+    exec(SCRIPT, namespace)
+    assert twin(namespace["by_class"])() == "child of base"
+    assert twin(namespace["by_itself"])(3) == 6
+
+
 def test_lambdas_of_one_name_are_told_apart():
     assert [f() for f in twin(sample.lambdas())] == [0, 1, 0]
 
