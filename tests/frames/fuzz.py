@@ -5,6 +5,10 @@ replaced by a thawed copy each time it suspends. What it traced, yielded and ret
 stood, the exceptions with their context and the lines they came by must be the same.
 
     python -m tests.frames.fuzz --programs 20000 --seed 0
+
+With `--dump` everything that the coroutine reaches is replaced: it goes through the bytes of a dump, and the
+old is released before the new is loaded. A program that holds what no dump takes isn't compared, and is
+counted by what that was.
 """
 
 from __future__ import annotations
@@ -19,15 +23,18 @@ import sys
 import time
 import traceback
 import warnings
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from snaprt import frames
 from tests.frames.copier import Copier
 from tests.frames.programs import Author
-from tests.frames.world import Custom, FuelSpent, Through, World, plain
+from tests.frames.world import Custom, FuelSpent, Shown, Through, World, plain
+from tests.state import dumped
 
 SUSPENSIONS = 60  # a program that suspends more often is closed
+Way: TypeAlias = Literal["undisturbed", "thawed", "dumped"]
 THROWN = (ValueError, KeyError, ZeroDivisionError, RuntimeError, StopAsyncIteration)
 
 
@@ -38,6 +45,7 @@ class Outcome:
     events: list[Any] = field(default_factory=list)
     suspensions: int = 0
     frames: int = 0
+    refused: str = ""  # what a dump didn't take
     ignored: bool = (
         False  # a generator that was dropped refused to close; when depends on the garbage collector
     )
@@ -57,8 +65,8 @@ def standing(root: Any) -> list[Any]:
     return found
 
 
-def run(code: Any, seed: int, replace: bool, *, look: bool = True, keep: bool = False) -> Outcome:
-    """Run a program to its end. `replace` exchanges its frames at each suspension.
+def run(code: Any, seed: int, way: Way, *, look: bool = True, keep: bool = False) -> Outcome:
+    """Run a program to its end, in one of three ways: what happens to its frames at each suspension.
 
     Half of the programs run as under an event loop, whose hook is told of an async generator that is dropped.
     In the others such a generator is closed on the spot. With `keep` none is dropped before the end.
@@ -73,7 +81,7 @@ def run(code: Any, seed: int, replace: bool, *, look: bool = True, keep: bool = 
     if not eager:
         gc.disable()
     try:
-        _drive(code, seed, replace, look, world, outcome)
+        _drive(code, seed, way, look, world, outcome)
         events = [*world.events, ("begun", world.first)]
         if not eager:
             # 3.12.1 crashes where a scheduled collection comes in the middle of one that was asked for.
@@ -89,22 +97,38 @@ def run(code: Any, seed: int, replace: bool, *, look: bool = True, keep: bool = 
     return outcome
 
 
-def _drive(code: Any, seed: int, replace: bool, look: bool, world: World, outcome: Outcome) -> None:
+def _replacing(way: Way, seed: int, world: World, names: dict[str, Any], module: Any) -> Any:
+    """What gives a coroutine's replacement and the number of frames that it has; None to leave it."""
+    if way == "undisturbed":
+        return None
+    if way == "dumped":
+        return dumped.Dumper(world, names, module).replace
+    order = random.Random(seed + 2)
+
+    def thawed(root: Any) -> tuple[Any, int]:
+        copier = Copier((Through, Custom))  # it holds frames, and letting go of one programs notice
+        return copier.replace(root, order), len(copier.pairs)
+
+    return thawed
+
+
+def _drive(code: Any, seed: int, way: Way, look: bool, world: World, outcome: Outcome) -> None:
     names = world.names()
-    namespace = {"__name__": "program", **names}
+    # Where a module can be imported, what it defines travels by reference. Half of the programs are scripts.
+    module = dumped.importable(code) if way == "dumped" and seed // 2 % 2 else None
+    namespace = {"__name__": "script"} if module is None else vars(module)
+    namespace |= names
     exec(code, namespace)
-    schedule, order = random.Random(seed + 1), random.Random(seed + 2)
-    holders = (Through, Custom)
+    schedule = random.Random(seed + 1)
+    replace = _replacing(way, seed, world, names, module)
     root = namespace["f0"]()
     value: Any = None
     throw: BaseException | None = None
     events = world.events
     while True:
-        if replace:
-            copier = Copier(holders)
-            root = copier.replace(root, order)
-            outcome.frames += len(copier.pairs)
-            del copier  # it holds frames, and letting go of one is something that programs notice
+        if replace is not None:
+            root, count = replace(root)
+            outcome.frames += count
         try:
             yielded = root.throw(throw) if throw is not None else root.send(value)
         except StopIteration as stop:
@@ -126,8 +150,8 @@ def _drive(code: Any, seed: int, replace: bool, look: bool, world: World, outcom
         elif chance < 0.07:
             throw = GeneratorExit()
         if chance > 0.985 or outcome.suspensions >= SUSPENSIONS:
-            if replace:
-                root = Copier(holders).replace(root, order)
+            if replace is not None:
+                root, _ = replace(root)
             try:
                 root.close()
                 events.append("closed")
@@ -147,11 +171,16 @@ def first_difference(undisturbed: Outcome, replaced: Outcome) -> str | None:
     return None
 
 
-def check(seed: int, *, look: bool = True, folder: str | None = None) -> tuple[str | None, Outcome]:
-    """Run one program both ways; what differs, if anything, and the replaced run.
+def check(
+    seed: int, way: Way = "thawed", *, look: bool = True, folder: str | None = None
+) -> tuple[str | None, Outcome]:
+    """Run one program undisturbed and replaced; what differs, if anything, and the replaced run.
 
     With `folder` the program is a file there, for tools that watch files alone.
     """
+    # Where a group came by before a load stands as text in an attribute, of which the parts that `except*`
+    # splits it into get nothing. (The exceptions in it keep theirs.)
+    Shown.lines_of_groups = way != "dumped"
     source = Author(seed).program()
     filename = f"<program {seed}>"
     if folder is not None:
@@ -159,9 +188,11 @@ def check(seed: int, *, look: bool = True, folder: str | None = None) -> tuple[s
         with open(filename, "w") as file:
             file.write(source)
     code = compile(source, filename, "exec")
-    undisturbed = run(code, seed, False, look=look)
+    undisturbed = run(code, seed, "undisturbed", look=look)
     try:
-        replaced = run(code, seed, True, look=look)
+        replaced = run(code, seed, way, look=look)
+    except dumped.Refused as refused:
+        return None, Outcome(refused=str(refused))
     except Exception:
         return f"replacing failed:\n{traceback.format_exc()}", Outcome()
     replaced.ignored |= undisturbed.ignored
@@ -170,7 +201,7 @@ def check(seed: int, *, look: bool = True, folder: str | None = None) -> tuple[s
         # The traceback of an exception holds the frames it came through as they were then. So an async
         # generator that hangs on an undisturbed frame may be dropped, and closed, later than on one that was
         # replaced since. Where the runs differ they are compared as they are when nothing is dropped.
-        kept = [run(code, seed, way, look=look, keep=True) for way in (False, True)]
+        kept = [run(code, seed, each, look=look, keep=True) for each in ("undisturbed", way)]
         difference = first_difference(*kept)
     return difference, replaced
 
@@ -212,6 +243,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--programs", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--dump", action="store_true", help="replace all that is reached, by way of a dump")
     parser.add_argument("--gc", type=int, default=0, help="gc threshold; 1 collects all the time")
     parser.add_argument("--observe", choices=("settrace", "profile", "monitoring"))
     parser.add_argument("--folder", help="keep the programs as files there")
@@ -230,12 +262,15 @@ def main() -> int:
         observe(options.observe)
     gc.freeze()  # a collection then looks at what the programs made alone
     different = suspensions = replaced = ignored = 0
+    refused: Counter[str] = Counter()
+    way: Way = "dumped" if options.dump else "thawed"
     begin = time.monotonic()
     for seed in range(options.seed, options.seed + options.programs):
-        difference, outcome = check(seed, folder=options.folder)
+        difference, outcome = check(seed, way, folder=options.folder)
         suspensions += outcome.suspensions
         replaced += outcome.frames
         ignored += outcome.ignored
+        refused[outcome.refused] += bool(outcome.refused)
         if difference is not None:
             different += 1
             print(f"program {seed}: {difference}", flush=True)
@@ -246,6 +281,7 @@ def main() -> int:
     print(
         f"CPython {platform.python_version()}: {options.programs} programs, {suspensions} suspensions, "
         f"{replaced} frames replaced, {different} different, {ignored} not comparable, "
+        f"{sum(refused.values())} refused {dict(+refused)}, "
         f"{time.monotonic() - begin:.0f} s ({flags})"
     )
     return 1 if different else 0

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import re
 import sys
 import types
 from typing import Any
 
 from snaprt import frames
+from snaprt.state.exceptions import TRACEBACK
 
 
 class World:
@@ -50,10 +52,17 @@ class FuelSpent(BaseException):
     """The program ran for long enough."""
 
 
+class Shown:
+    """What `plain` shows."""
+
+    lines_of_groups = True
+
+
 def plain(value: object, depth: int = 0) -> object:
     """A value as far as it doesn't depend on addresses."""
     if isinstance(value, BaseExceptionGroup):
-        return (type(value).__name__, [plain(item) for item in value.exceptions], lines(value))
+        trace = lines(value) if Shown.lines_of_groups else []
+        return (type(value).__name__, [plain(item) for item in value.exceptions], trace)
     if isinstance(value, BaseException):
         context = type(value.__context__).__name__
         return (type(value).__name__, str(value)[:80], context, type(value.__cause__).__name__, lines(value))
@@ -79,7 +88,11 @@ def lines(error: BaseException) -> list[tuple[str, int]]:
         if "<program " in trace.tb_frame.f_code.co_filename:
             found.append((trace.tb_frame.f_code.co_name, trace.tb_lineno))
         trace = trace.tb_next
-    return found
+    before = error.__dict__.get(TRACEBACK, "")  # a load, as text
+    return found + [(name, int(line)) for line, name in _LINE.findall(before)]
+
+
+_LINE = re.compile(r'^  File ".*<program [0-9]+>", line ([0-9]+), in (.*)$', re.MULTILINE)
 
 
 @types.coroutine
