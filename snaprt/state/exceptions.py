@@ -7,9 +7,11 @@ two exceptions may be each other's context. A class that says itself how it is p
 gets cause, context and notes on top.
 
 A traceback holds live frames of code that has returned; the exception's own travels as text. It is kept in
-the attribute `__snaprt_traceback__`, and what it comes by after a restore is added at the next save. The
-parts into which `except*` splits a restored group lose the group's own text, for they get none of its
-attributes; the exceptions in it keep theirs.
+the attribute `__snaprt_traceback__`, and what it comes by after a restore is added at the next save.
+
+A group needs more. `except*` tells what its clauses raised anew from what they let pass by the identity of
+tracebacks: parts of the group share its own. So a restored group has a traceback again, of one entry that
+stands for what was saved, and shares it with the groups it shared the saved one with.
 
 This file must not know how the state around an exception is written.
 """
@@ -18,11 +20,12 @@ from __future__ import annotations
 
 import builtins
 import traceback
-from types import GetSetDescriptorType, MemberDescriptorType
+from collections.abc import Iterator
+from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, TracebackType
 from typing import Any
 
 from snaprt.state.reducers import Reduced, reducer
-from snaprt.state.sessions import Dumping
+from snaprt.state.sessions import Call, Dumping
 
 TRACEBACK = "__snaprt_traceback__"
 
@@ -46,6 +49,8 @@ def reduce_exception(error: BaseException, dumping: Dumping) -> Reduced:
         state["__context__"] = error.__context__
     if error.__suppress_context__:
         state["__suppress_context__"] = True
+    if isinstance(error, BaseExceptionGroup) and error.__traceback__ is not None:
+        state["__traceback__"] = stand_in(error.__traceback__, dumping)
     own = _own_reduce(cls)
     if own is not None:
         text = traceback_text(error)
@@ -151,7 +156,36 @@ def traceback_text(error: BaseException) -> str:
     """
     saved: str = error.__dict__.get(TRACEBACK, "")
     live = error.__traceback__
-    return "".join(traceback.format_tb(live)) + saved if live is not None else saved
+    return _text(live, saved) if live is not None else saved
+
+
+def _text(trace: TracebackType, saved: str = "") -> str:
+    """A traceback as text, with what its stand-in for earlier ones knows, or else with `saved` behind it."""
+    lines, last = traceback.format_tb(trace), trace
+    while last.tb_next is not None:
+        last = last.tb_next
+    if last.tb_frame.f_code is _EARLIER:
+        return "".join(lines[:-1]) + str(last.tb_frame.f_globals[TRACEBACK])
+    return "".join(lines) + saved
+
+
+def stand_in(trace: TracebackType, dumping: Dumping) -> Call:
+    """In the stream: what stands for a traceback after the load, for all who hold this very one."""
+    key = ("traceback", id(trace))
+    return dumping.call(key, earlier, "" if dumping.known(key) else _text(trace))
+
+
+def _earlier() -> Iterator[None]:
+    """The frame of stand-ins is a generator's, since that keeps no frames around it alive."""
+    yield
+
+
+_EARLIER = _earlier.__code__.replace(co_filename="<before it was restored>", co_name="__snaprt_traceback__")
+
+
+def earlier(text: str) -> TracebackType:
+    """A traceback of one entry that holds the text of a saved one."""
+    return TracebackType(None, FunctionType(_EARLIER, {TRACEBACK: text})().gi_frame, -1, 1)
 
 
 def format_exception(error: BaseException) -> str:

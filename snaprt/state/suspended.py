@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import gc
 from collections.abc import Iterable
+from itertools import chain
 from types import (
     AsyncGeneratorType,
     CodeType,
@@ -26,7 +27,7 @@ from typing import Any
 
 from snaprt import frames
 from snaprt.frames import awaitables
-from snaprt.state import anchors, modules
+from snaprt.state import anchors, exceptions, modules
 from snaprt.state import code as codes
 from snaprt.state.functions import fill_namespace
 from snaprt.state.handles import refuse
@@ -46,7 +47,7 @@ def reduce_frame(obj: Any, dumping: Dumping) -> Reduced:
     if finalizer is not None and not _travels(finalizer, dumping):
         finalizer = None
     if frozen.shell.status != "finished":
-        dumping.unfilled.append((obj, without_tracebacks(frozen.values), frozen.handled, finalizer))
+        dumping.unfilled.append((obj, without_tracebacks(frozen.values, dumping), frozen.handled, finalizer))
     made = (frozen.shell, codes.reference(code, namespace, dumping), modules.reference(namespace, dumping))
     unsent = modules.unsent(namespace, code, dumping)
     if unsent is None:
@@ -54,25 +55,26 @@ def reduce_frame(obj: Any, dumping: Dumping) -> Reduced:
     return make_frame, made, (made[2], unsent), None, None, _fill_namespace
 
 
-def without_tracebacks(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The values of a frame, with None for the tracebacks that exits of `with` blocks are handed.
+def without_tracebacks(values: tuple[Any, ...], dumping: Dumping | None = None) -> tuple[Any, ...]:
+    """The values of a frame without the tracebacks that exits of `with` blocks are handed.
 
     A traceback can't be rebuilt, and every `__aexit__(self, kind, error, tb)` that awaits has one in a local;
-    its text travels with the exception. Anywhere else a traceback is a handle like any other.
+    its text travels with the exception, and None stands in its place, or the group's stand-in where it comes
+    with a group (and there is a dump). Anywhere else a traceback is a handle like any other.
     """
-    for value in values:
-        cls = type(value)
-        if cls is TracebackType or (cls is tuple and len(value) == 3 and type(value[2]) is TracebackType):
-            return tuple(map(_without_traceback, values))
-    return values
+    triples = [value for value in values if type(value) is tuple and len(value) == 3]
+    if TracebackType not in map(type, values) and not any(type(each[2]) is TracebackType for each in triples):
+        return values
+    grouped = any(isinstance(value, BaseExceptionGroup) for value in chain(values, *triples))
 
+    def exchanged(value: Any) -> Any:
+        if type(value) is TracebackType:
+            return exceptions.stand_in(value, dumping) if grouped and dumping is not None else None
+        if type(value) is tuple and len(value) == 3 and type(value[2]) is TracebackType:
+            return (*value[:2], exchanged(value[2]))
+        return value
 
-def _without_traceback(value: Any) -> Any:
-    if type(value) is TracebackType:
-        return None
-    if type(value) is tuple and len(value) == 3 and type(value[2]) is TracebackType:
-        return (*value[:2], None)
-    return value
+    return tuple(map(exchanged, values))
 
 
 def _travels(finalizer: Any, dumping: Dumping) -> bool:

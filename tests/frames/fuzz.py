@@ -30,7 +30,7 @@ from typing import Any, Literal, TypeAlias
 from snaprt import frames
 from tests.frames.copier import Copier
 from tests.frames.programs import Author
-from tests.frames.world import Custom, FuelSpent, Shown, Through, World, plain
+from tests.frames.world import Custom, FuelSpent, Through, World, plain
 from tests.state import dumped
 
 SUSPENSIONS = 60  # a program that suspends more often is closed
@@ -178,9 +178,6 @@ def check(
 
     With `folder` the program is a file there, for tools that watch files alone.
     """
-    # Where a group came by before a load stands as text in an attribute, of which the parts that `except*`
-    # splits it into get nothing. (The exceptions in it keep theirs.)
-    Shown.lines_of_groups = way != "dumped"
     source = Author(seed).program()
     filename = f"<program {seed}>"
     if folder is not None:

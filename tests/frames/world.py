@@ -52,17 +52,10 @@ class FuelSpent(BaseException):
     """The program ran for long enough."""
 
 
-class Shown:
-    """What `plain` shows."""
-
-    lines_of_groups = True
-
-
 def plain(value: object, depth: int = 0) -> object:
     """A value as far as it doesn't depend on addresses."""
     if isinstance(value, BaseExceptionGroup):
-        trace = lines(value) if Shown.lines_of_groups else []
-        return (type(value).__name__, [plain(item) for item in value.exceptions], trace)
+        return (type(value).__name__, [plain(item) for item in value.exceptions], lines(value))
     if isinstance(value, BaseException):
         context = type(value.__context__).__name__
         return (type(value).__name__, str(value)[:80], context, type(value.__cause__).__name__, lines(value))
@@ -84,11 +77,12 @@ def lines(error: BaseException) -> list[tuple[str, int]]:
         # loads the next stands on the line of the first.
         return []
     found, trace = [], error.__traceback__
+    before = error.__dict__.get(TRACEBACK, "")  # a load, as text
     while trace is not None:
         if "<program " in trace.tb_frame.f_code.co_filename:
             found.append((trace.tb_frame.f_code.co_name, trace.tb_lineno))
+        before = trace.tb_frame.f_globals.get(TRACEBACK, before)
         trace = trace.tb_next
-    before = error.__dict__.get(TRACEBACK, "")  # a load, as text
     return found + [(name, int(line)) for line, name in _LINE.findall(before)]
 
 

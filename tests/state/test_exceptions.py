@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import types
 
@@ -251,6 +252,65 @@ async def leaving(exit_):
     async with exit_:
         raise ValueError("inside")
     return exit_.seen
+
+
+@contextlib.asynccontextmanager
+async def parking():
+    try:
+        yield
+    finally:
+        await park()
+
+
+async def letting_through():
+    try:
+        try:
+            raise ExceptionGroup("outer", [ValueError(1), KeyError(2)])
+        except* ValueError:
+            try:
+                raise ExceptionGroup("inner", [OSError(3), IndexError(4)])
+            except* OSError:
+                raise RuntimeError("raised anew") from None
+        except* KeyError:
+            async with parking():
+                raise
+    except ExceptionGroup as error:
+        return error
+
+
+async def letting_all_through():
+    try:
+        try:
+            raise ExceptionGroup("outer", [ValueError(1), KeyError(2)])
+        except* KeyError:
+            async with parking():
+                raise
+    except ExceptionGroup as error:
+        return error
+
+
+def leaves(group):
+    return [leaves(each) if isinstance(each, ExceptionGroup) else repr(each) for each in group.exceptions]
+
+
+def finish(coro, *, saved):
+    while True:
+        try:
+            coro.send(None)
+        except StopIteration as stop:
+            return stop.value
+        if saved:
+            before, coro = coro, twin(coro)
+            state.release(before)
+
+
+def test_a_group_that_is_let_through_is_told_from_a_new_one_after_a_restore():
+    undisturbed, restored = finish(letting_through(), saved=False), finish(letting_through(), saved=True)
+    assert leaves(restored) == leaves(undisturbed)
+    assert "raised anew" in str(leaves(restored))
+    assert "in letting_through" in traceback_text(restored.exceptions[1])
+    assert "in letting_through" in traceback_text(twin(restored).exceptions[1])
+    assert leaves(finish(letting_all_through(), saved=True)) == ["ValueError(1)", "KeyError(2)"]
 
 
 def test_an_exit_that_awaits_with_a_traceback_in_hand_goes_on():
