@@ -577,8 +577,8 @@ def play(root: Node, seed: int, *, save: bool) -> tuple[str, int]:
     )
     kernel = driver.run(program, root)
     seen = [kernel.status, repr(kernel.value), repr(kernel.error), kernel.summary(), *TRACE]
-    # As with `asyncio.run`, a task that was made while the run ended may be left. Dropped, it would end when the
-    # garbage collector finds it, in the trace of another run.
+    # As with `asyncio.run`, a task that was made while the run ended may be left. Dropped, it would end when
+    # the garbage collector finds it, in the trace of another run.
     kernel.release()
     return "\n".join(map(str, seen)), driver.saves
 
