@@ -117,6 +117,10 @@ class Rejected(SnaprtError):
     """A person rejected a call that needs approval; the text is the reason."""
 
 
+class ChildCancelled(SnaprtError):
+    """A child run ended because somebody cancelled it; says which."""
+
+
 # --- runtime --------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,8 @@ from snaprt.kernel.events import (
     Done,
     Effect,
     Event,
+    Message,
+    Mistaken,
     NotDone,
     Open,
     Opened,
@@ -26,9 +28,10 @@ from snaprt.kernel.events import (
 )
 from snaprt.kernel.kernel import Kernel, Status
 from snaprt.kernel.loop import AgentLoop
-from snaprt.kernel.operations import agent, plan, rules, step, suspend, tool
+from snaprt.kernel.operations import agent, plan, rules, step, tool
 from snaprt.kernel.plan import Plan, PlanStep
 from snaprt.kernel.steps import Step, Suspension
+from snaprt.kernel.waiting import Inbox, child, emit, inbox, sleep_until, suspend
 
 __all__ = [
     "AgentLoop",
@@ -43,7 +46,10 @@ __all__ = [
     "Done",
     "Effect",
     "Event",
+    "Inbox",
     "Kernel",
+    "Message",
+    "Mistaken",
     "NotDone",
     "Open",
     "Opened",
@@ -56,8 +62,12 @@ __all__ = [
     "Suspension",
     "Unknown",
     "agent",
+    "child",
+    "emit",
+    "inbox",
     "plan",
     "rules",
+    "sleep_until",
     "step",
     "suspend",
     "tool",

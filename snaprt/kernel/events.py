@@ -147,22 +147,46 @@ class Answer:
     suspension: str
     value: Any = None
     by: str | None = None
+    at: float | None = None
+    """When, in seconds since the epoch."""
+
+
+@dataclass(frozen=True)
+class Mistaken:
+    """What was given as an answer is none. The question stays open; the next answer goes to its new slot."""
+
+    suspension: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Message:
+    """Message number `number` of a stream, counted from 1. They come in order."""
+
+    inbox: str
+    number: int
+    value: Any = None
 
 
 @dataclass(frozen=True)
 class Refused:
-    """State couldn't be saved: `error` is raised at exactly the awaits of these steps and suspensions."""
+    """State couldn't be saved: `error` is raised at exactly the awaits of these steps, suspensions and
+    streams."""
 
     steps: Iterable[int]
     suspensions: Iterable[str]
     error: BaseException
+    inboxes: Iterable[str] = ()
 
 
 @dataclass(frozen=True)
 class Cancel:
-    """Somebody asks the run to end: its root task is cancelled, and may clean up."""
+    """Somebody asks the run to end: its root task is cancelled, and may clean up.
+
+    Requests are numbered where they come through an inbox; one that was taken in is dropped."""
 
     reason: str | None = None
+    number: int | None = None
 
 
 @dataclass(frozen=True)
@@ -181,4 +205,4 @@ class Closed:
     error: BaseException | None = None
 
 
-Event = Result | Answer | Refused | Cancel | Opened | Closed
+Event = Result | Answer | Mistaken | Message | Refused | Cancel | Opened | Closed

@@ -36,6 +36,8 @@ from snaprt.kernel.events import (
     Closed,
     Command,
     Event,
+    Message,
+    Mistaken,
     Open,
     Opened,
     Refused,
@@ -45,8 +47,10 @@ from snaprt.kernel.events import (
 from snaprt.kernel.loop import AgentLoop
 from snaprt.kernel.plan import Plan
 from snaprt.kernel.preview import PAYLOAD_LIMIT, preview, shorten
+from snaprt.kernel.questions import fit
 from snaprt.kernel.steps import Step, Suspension
 from snaprt.kernel.tasks import AgentFuture, AgentTask, AskFuture, CallFuture
+from snaprt.kernel.waits import Waits
 from snaprt.kernel.whereabouts import parked_line
 from snaprt.state import modules
 
@@ -65,11 +69,12 @@ class Kernel:
     ) -> None:
         self.run = run
         self.rules: dict[str, Any] = dict(rules or {})
-        self.loop = AgentLoop(clock)  # type: ignore[abstract]  # what isn't written out there comes from a table
+        # What isn't written out in the loop comes from a table.
+        self.loop = AgentLoop(clock)  # type: ignore[abstract]
         self.loop.kernel = self
         self.plan = Plan()
         self.steps: dict[int, Step] = {}
-        self.suspensions: dict[str, Suspension] = {}
+        self.waits = Waits(self.loop)
         self.status: Status = "running"
         self.value: Any = None
         """What the agent returned, once completed."""
@@ -81,11 +86,14 @@ class Kernel:
         self._root_ended = False
         self._closer: AgentTask | None = None
         self._calls: dict[int, CallFuture] = {}
-        self._asks: dict[str, AskFuture] = {}
         self._handling: list[tuple[Open | Close, AgentFuture]] = []
         self._resources: list[weakref.ref[Any]] = []
         self._commands: list[Command] = []
         self._cancel_reason: str | None = None
+        self.emitted = 0
+        """How many events the agent has emitted."""
+        self.events: list[dict[str, Any]] = []
+        """Those that no record has yet. They aren't part of the state: they go out beside it."""
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -145,15 +153,17 @@ class Kernel:
             case Result():
                 self._take_result(event)
             case Answer():
-                self._take_answer(event)
+                self.waits.answer(event.suspension, event.value, event.by, event.at)
+            case Mistaken():
+                self.waits.mistake(event.suspension, event.why)
+            case Message():
+                self.waits.message(event.inbox, event.number, event.value)
             case Refused():
                 self._take_refusal(event)
             case Opened() | Closed():
                 self._take_handled(event)
             case Cancel():
-                self._cancel_reason = event.reason
-                if self._root is not None:
-                    self._root.cancel(event.reason)
+                self._take_cancellation(event)
 
     # --- what the agent asks for (called by operations, on the agent loop) ------------------------
 
@@ -173,14 +183,25 @@ class Kernel:
         self._commands.append(call)
         return future
 
-    def ask(self, payload: Any) -> AskFuture:
-        """A new suspension, and the future of its answer."""
-        name = f"ask-{len(self.suspensions) + 1}"
-        future = AskFuture(loop=self.loop, suspension=name)
-        self.suspensions[name] = Suspension(name, payload)
-        self._asks[name] = future
-        self._commands.append(Ask(name, payload))
+    def ask(self, payload: Any, **options: Any) -> AskFuture:
+        """A new question, and the future of its answer. The options are those of `Waits.open`."""
+        future = self.waits.open(payload, **options)
+        self._commands.append(Ask(future.suspension, payload))
         return future
+
+    def await_child(self, run: str, step: int) -> AskFuture:
+        """The future of how a child ended; `step` started it."""
+        future = self.waits.open_child(child_slot(step), run)
+        self._commands.append(Ask(future.suspension, run))
+        return future
+
+    def emit(self, value: Any) -> None:
+        """Show `value` to whoever watches. It goes out with the next state that is saved, so it is shown
+        once, also if the lines that emitted it have to run again."""
+        self.emitted += 1
+        self.events.append(
+            {"n": self.emitted, "at": self.loop.time(), "value": preview(value, PAYLOAD_LIMIT)}
+        )
 
     def open_resource(self, stand_in: Any) -> AgentFuture:
         """Have the real thing behind a stand-in opened; the future gives the stand-in when it is."""
@@ -204,8 +225,8 @@ class Kernel:
                 self._commands.append(CancelCall(number))
 
     def ask_cancelled(self, name: str) -> None:
-        if self._asks.pop(name, None) is not None:
-            self.suspensions[name] = replace(self.suspensions[name], status="cancelled")
+        """Nobody waits for this answer any more: its future was cancelled."""
+        if self.waits.cancelled(name):
             self._retract(lambda command: isinstance(command, Ask) and command.suspension == name)
 
     def _retract(self, unwanted: Callable[[Command], bool]) -> bool:
@@ -225,7 +246,16 @@ class Kernel:
 
     def open_suspensions(self) -> dict[str, Suspension]:
         """Questions that have no answer yet, by id, oldest first."""
-        return {name: each for name, each in self.suspensions.items() if each.status == "open"}
+        return self.waits.of_kind("question")
+
+    def open_children(self) -> dict[str, str]:
+        """The runs whose end is waited for, by the suspension that does."""
+        return {name: each.payload for name, each in self.waits.of_kind("child").items()}
+
+    def judged(self, suspension: str, value: Any) -> Any:
+        """An answer as the question's type has it. Raises WrongAnswer."""
+        expected = self.waits.suspensions[suspension].expected
+        return value if expected is None else fit(expected, value)
 
     def open_resources(self) -> list[Any]:
         """Stand-ins whose real things the agent has open: to be opened again before a loaded run goes on."""
@@ -264,10 +294,7 @@ class Kernel:
             "current_step": self.current_step,
             "plan": [{"name": each.name, "status": each.status, "note": each.note} for each in self.plan],
             "steps": [step.shown() for step in self.steps.values()],
-            "waiting": [
-                {"suspension": name, "payload": preview(each.payload, PAYLOAD_LIMIT)}
-                for name, each in self.open_suspensions().items()
-            ],
+            **self.waits.shown(),
             "rules": {name: preview(rule) for name, rule in self.rules.items()},
         }
 
@@ -295,16 +322,14 @@ class Kernel:
         else:
             future.set_exception(error)
 
-    def _take_answer(self, event: Answer) -> None:
-        if event.suspension not in self.suspensions:
-            raise ValueError(f"run {self.run} has no suspension {event.suspension}")
-        future = self._asks.pop(event.suspension, None)
-        if future is None:
-            return
-        self.suspensions[event.suspension] = replace(
-            self.suspensions[event.suspension], status="answered", by=event.by
-        )
-        future.set_result(event.value)
+    def _take_cancellation(self, event: Cancel) -> None:
+        if event.number is not None:
+            if event.number <= self.waits.cancels:
+                return
+            self.waits.cancels = event.number
+        self._cancel_reason = event.reason
+        if self._root is not None:
+            self._root.cancel(event.reason)
 
     def _take_refusal(self, event: Refused) -> None:
         words = _in_words(event.error)
@@ -313,9 +338,9 @@ class Kernel:
                 self.steps[number] = replace(self.steps[number], status="refused", call=None, error=words)
                 call.set_exception(_another(event.error))
         for name in event.suspensions:
-            if (ask := self._asks.pop(name, None)) is not None:
-                self.suspensions[name] = replace(self.suspensions[name], status="refused")
-                ask.set_exception(_another(event.error))
+            self.waits.refuse(name, _another(event.error))
+        for name in event.inboxes:
+            self.waits.refuse_reader(name, _another(event.error))
 
     def _take_handled(self, event: Opened | Closed) -> None:
         stand_in = event.stand_in
@@ -387,7 +412,7 @@ class Kernel:
         saving.let_go(self)
         self._commands.clear()
         self._calls.clear()
-        self._asks.clear()
+        self.waits.forget()
         self.steps = {number: replace(step, call=None) for number, step in self.steps.items()}
         self._handling, self._resources = [], []
         self._root = self._closer = None
@@ -410,6 +435,11 @@ async def close_down(loop: AgentLoop, remaining: list[Any]) -> None:
                 }
             )
     await loop.shutdown_asyncgens()
+
+
+def child_slot(step: int) -> str:
+    """Where the end of the child that this step started is put."""
+    return f"_child-{step}"
 
 
 def _age(task: Any) -> int:

@@ -49,6 +49,13 @@ _POLLS = frozenset({("anyio._backends._asyncio", "CancelScope._deliver_cancellat
 anyio retries a cancellation this way for as long as a shielded task cleans up, and on a loop that counted
 it as work such a run could never be idle."""
 
+_LATE = 1.0
+"""Seconds after which a due timer is late: the run or its machine slept, this wasn't the loop's own work."""
+
+_HELD_BACK = 100
+"""Turns for which a late timer waits until nothing else is ready, so that an agent that spins can't stop
+it."""
+
 _FEW_CANCELLED = 100
 """Cancelled timers that may lie in the heap before it is swept (asyncio allows as many)."""
 
@@ -88,6 +95,7 @@ class AgentLoop(asyncio.AbstractEventLoop):
         self._generators_shut = False
         self._orphans: deque[Any] = deque()
         self._stepping_in: int | None = None
+        self._held_back = 0
         self._closed = False
         self._only_polled = False
         anyio_tables.watch(self)
@@ -105,6 +113,10 @@ class AgentLoop(asyncio.AbstractEventLoop):
             now = self._latest
         self._latest = now
         return now
+
+    def wall_time(self) -> float:
+        """Seconds since the epoch as the clock says now, which may have been set back."""
+        return self._clock()
 
     def next_timer(self) -> float | None:
         """When, by the clock that was given, the nearest timer is due."""
@@ -257,11 +269,7 @@ class AgentLoop(asyncio.AbstractEventLoop):
         `asyncio.run`; the rest of the queue stays as it is."""
         while self._orphans:
             self._close_generator(self._orphans.popleft(), Context())
-        now = self.time()
-        while self.next_timer() is not None and self._timers[0][0] <= now:
-            timer = heapq.heappop(self._timers)[2]
-            self._forget(timer)
-            self._ready.append(timer)
+        self._take_due_timers()
         only_polled = True
         for _ in range(len(self._ready)):
             handle = self._ready.popleft()
@@ -271,6 +279,26 @@ class AgentLoop(asyncio.AbstractEventLoop):
             self._run(handle)
             del handle  # as in `_run`
         self._only_polled = only_polled
+
+    def _take_due_timers(self) -> None:
+        """Timers that are due join the queue. Of those that are late, since the run slept or the machine did,
+        only the earliest, and when nothing else is ready: each may do what it would have done in time, such
+        as leave the `timeout` whose timer is late as well."""
+        now = self.time()
+        late: float | None = None
+        while self.next_timer() is not None and self._timers[0][0] <= now:
+            when = self._timers[0][0]
+            if late is not None and when > late:
+                break
+            if when < now - _LATE and late is None:
+                if self._ready and self._held_back < _HELD_BACK:
+                    self._held_back += 1
+                    return
+                late = when
+            timer = heapq.heappop(self._timers)[2]
+            self._forget(timer)
+            self._ready.append(timer)
+        self._held_back = 0
 
     def _run(self, handle: Handle) -> None:
         callback = _callback_of(handle)  # the handle may be cancelled while it runs, and forgets it then

@@ -1,4 +1,4 @@
-"""What agent code calls: tools, `step`, `suspend`, `plan`, `rules`, and the `agent` mark.
+"""What agent code calls to act: tools, `step`, `plan`, `rules`, the `agent` mark. `waiting` has the rest.
 
 Each is a future of the agent loop plus a command to the runtime. None of them knows the runtime, and
 none keeps the kernel: it is found through the running loop at the moment of the call, so a frame that
@@ -33,7 +33,8 @@ def current_kernel() -> Any:
     return loop.kernel if isinstance(loop, AgentLoop) else None
 
 
-def _kernel_for(operation: str) -> Any:
+def kernel_for(operation: str) -> Any:
+    """The same, for an operation that is nothing without one. Raises OutsideAgent."""
     kernel = current_kernel()
     if kernel is None:
         raise OutsideAgent(
@@ -221,9 +222,9 @@ def _perform(declared: Tool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 async def _when_approved(declared: Tool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     question = request(declared.name, args, kwargs)
-    answer = await _kernel_for("approval").ask(question)
+    answer = await kernel_for("approval").ask(question)
     args, kwargs, how = approved(question, answer)
-    return await _kernel_for("approval").issue(declared, args, kwargs, how)
+    return await kernel_for("approval").issue(declared, args, kwargs, how)
 
 
 async def _simply_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -265,25 +266,16 @@ def _declared(fn: Callable[..., Any], effect: Effect) -> Tool:
 # --- the other operations -------------------------------------------------------------------------
 
 
-async def suspend(payload: Any = None) -> Any:
-    """Show `payload` to a person (or whoever answers) and wait for the answer, minutes or months.
-
-    Returns the answer. Other tasks of the agent go on meanwhile; when everything waits, the run leaves
-    the process. Raises `OutsideAgent` where no agent runs.
-    """
-    return await _kernel_for("snaprt.suspend").ask(payload)
-
-
 def plan(*names: str) -> Plan:
     """The run's plan, with `names` added at its end where it doesn't have them yet."""
-    found: Plan = _kernel_for("snaprt.plan").plan
+    found: Plan = kernel_for("snaprt.plan").plan
     found.add(*[name for name in dict.fromkeys(names) if name not in found])
     return found
 
 
 def rules() -> dict[str, Any]:
     """The rules in force: the model, prompt and versions under which the run decides. A copy."""
-    return dict(_kernel_for("snaprt.rules").rules)
+    return dict(kernel_for("snaprt.rules").rules)
 
 
 def agent(

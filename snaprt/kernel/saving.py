@@ -31,7 +31,7 @@ _OF_THE_KERNEL = (
     "run",
     "rules",
     "plan",
-    "suspensions",
+    "waits",
     "status",
     "value",
     "error",
@@ -39,10 +39,10 @@ _OF_THE_KERNEL = (
     "_root_ended",
     "_closer",
     "_calls",
-    "_asks",
     "_handling",
     "_commands",
     "_cancel_reason",
+    "emitted",
 )
 _OF_THE_LOOP = (
     "slow_callback_duration",

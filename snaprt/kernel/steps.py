@@ -15,7 +15,8 @@ from typing import Any, Literal
 from snaprt.kernel.events import Call, Effect
 
 StepStatus = Literal["pending", "done", "failed", "cancelled", "refused"]
-SuspensionStatus = Literal["open", "answered", "cancelled", "refused"]
+SuspensionStatus = Literal["open", "answered", "expired", "cancelled", "refused"]
+SuspensionKind = Literal["question", "child"]
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,29 @@ class Step:
 
 @dataclass(frozen=True)
 class Suspension:
-    """One wait for an answer. Ids are `ask-1`, `ask-2`, … and safe as a name in a path."""
+    """One wait for an answer, or for the end of a child. Ids are safe as a name in a path: `ask-1`, `ask-2`,
+    … or the name that the agent gave (`review`, and `review.2` where it is used again)."""
 
     id: str
     payload: Any
     status: SuspensionStatus = "open"
     by: str | None = None
     """Who answered, if that is known."""
+    at: float | None = None
+    """When it was answered or expired, in seconds since the epoch."""
+    kind: SuspensionKind = "question"
+    name: str | None = None
+    """The name that the agent gave."""
+    expected: Any = None
+    """The type that the answer has to have; None: anything."""
+    schema: Mapping[str, Any] | None = None
+    """The same as JSON Schema, for those who don't have the type."""
+    until: float | None = None
+    """When it expires, by the clock of the agent loop."""
+    mistakes: tuple[str, ...] = ()
+    """Why answers that were given weren't taken."""
+
+    @property
+    def slot(self) -> str:
+        """Where its answer is put. An answer that was refused has used up its slot."""
+        return f"{self.id}.r{len(self.mistakes)}" if self.mistakes else self.id

@@ -2,7 +2,9 @@
 
 from snaprt.runtime.housekeeping import Reindexed
 from snaprt.runtime.outcomes import Cancelled, Completed, Failed, Outcome, RunInfo, Suspended, Waiting
-from snaprt.runtime.runtime import Run, Runtime
+from snaprt.runtime.run import Run
+from snaprt.runtime.runtime import Runtime
+from snaprt.runtime.watching import RunEvent
 from snaprt.runtime.worker import Look
 
 __all__ = [
@@ -13,6 +15,7 @@ __all__ = [
     "Outcome",
     "Reindexed",
     "Run",
+    "RunEvent",
     "RunInfo",
     "Runtime",
     "Suspended",

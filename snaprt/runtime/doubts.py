@@ -14,6 +14,7 @@ holds once. This file must not know logs or drivers: it says what to ask and wha
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from snaprt.errors import CallFailed
 from snaprt.kernel import Call, Done, NotDone
 from snaprt.kernel.preview import preview
 from snaprt.runtime.calls import invoke
+from snaprt.runtime.outcomes import Waiting
 from snaprt.state import resources
 
 
@@ -35,6 +37,11 @@ class Doubt:
     def as_json(self) -> dict[str, Any]:
         """What a record says of it, so that the same question stays out over a resume."""
         return {"step": self.call.step, "suspension": self.suspension, "note": self.note}
+
+    @property
+    def question(self) -> Waiting:
+        """The doubt as a person's question."""
+        return Waiting(self.suspension, self.payload)
 
     @property
     def payload(self) -> dict[str, Any]:
@@ -64,6 +71,54 @@ class Settled:
 
     value: Any = None
     error: BaseException | None = None
+
+
+class Doubts:
+    """The open questions of one run about its calls."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Doubt] = {}
+
+    def __contains__(self, suspension: str) -> bool:
+        return suspension in self._open
+
+    def names(self) -> list[str]:
+        """The suspensions of the questions."""
+        return list(self._open)
+
+    def questions(self) -> tuple[Waiting, ...]:
+        """What a person gets to see."""
+        return tuple(doubt.question for doubt in self._open.values())
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """What a record says of them."""
+        return [doubt.as_json() for doubt in self._open.values()]
+
+    async def face(
+        self, calls: Iterable[Call], asked: Mapping[int, Doubt], newest: int
+    ) -> list[tuple[Call, Settled | Retry]]:
+        """Settle calls that may have happened: gives those that could be, and keeps questions about the
+        others. `asked` are out already, by step; `newest` numbers new ones."""
+        settled: list[tuple[Call, Settled | Retry]] = []
+        for call in calls:
+            doubt = asked.get(call.step)
+            if doubt is None:
+                found = await reconciled(call)
+                if not isinstance(found, str):
+                    settled.append((call, found))
+                    continue
+                doubt = Doubt(f"doubt-{call.step}-{newest}", call, found)
+            self._open[doubt.suspension] = doubt
+        return settled
+
+    def resolve(self, suspension: str, answer: Any) -> tuple[Call, Settled | Retry]:
+        """What the answer to a question means for its call."""
+        doubt = self._open.pop(suspension)
+        return doubt.call, verdict(doubt, answer)
+
+    def drop(self, step: int) -> None:
+        """The agent doesn't wait for this call any more."""
+        self._open = {name: doubt for name, doubt in self._open.items() if doubt.call.step != step}
 
 
 async def reconciled(call: Call) -> Settled | Retry | str:

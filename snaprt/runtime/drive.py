@@ -24,21 +24,17 @@ worker threads.
 
 from __future__ import annotations
 
-import asyncio
 import time
-import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import anyio
 import anyio.to_thread
-from anyio.abc import TaskGroup
 
 from snaprt import state
-from snaprt.errors import CallFailed, Diverged, NotSerialisable, SnaprtError, Stalled
+from snaprt.errors import Diverged, NotSerialisable, SnaprtError, Stalled
 from snaprt.kernel import (
-    Answer,
     Ask,
     Call,
     CancelCall,
@@ -51,27 +47,19 @@ from snaprt.kernel import (
     Refused,
     Result,
 )
-from snaprt.kernel.preview import preview
-from snaprt.runtime.calls import Arrival, Unanswered, about, apart, arrival, carry_out
-from snaprt.runtime.doubts import Doubt, Retry, reconciled, verdict
+from snaprt.runtime.calls import Arrival, arrival
+from snaprt.runtime.doubts import Doubt, Doubts, Retry, Settled
+from snaprt.runtime.endings import ending
+from snaprt.runtime.family import Family
+from snaprt.runtime.hands import Hands
+from snaprt.runtime.mail import CANCEL, Letter, Mail, opened
 from snaprt.runtime.opened import OpenResources
-from snaprt.runtime.outcomes import Cancelled, Completed, Failed, Outcome, Suspended, Waiting
-from snaprt.runtime.patience import patiently
+from snaprt.runtime.outcomes import Outcome, Suspended, suspended
 from snaprt.runtime.recording import Recorder
 from snaprt.runtime.rerun import Rerun, as_called
-from snaprt.state.exceptions import format_exception
 
 # A wall clock can be set while we wait for it; looking again this often (seconds) bounds the harm.
 _LOOK_AT_CLOCK = 5.0
-
-
-def _asked_to_cancel() -> bool:
-    """Whether somebody cancelled this very task; else a tool let a cancellation of its own get out."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        return False  # a trio host, which cancels by another exception
-    return task is None or task.cancelling() > 0
 
 
 class Driver:
@@ -81,37 +69,47 @@ class Driver:
         self,
         recorder: Recorder,
         *,
+        family: Family,
         owner: Mapping[str, Any],
         distant: float,
+        look: float,
         lease: float,
         grace: float,
+        clock: Callable[[], float] = time.time,
         only_effects: bool = False,
+        restored: bool = False,
         rerun: Rerun | None = None,
     ) -> None:
         self.kernel: Kernel = recorder.kernel
         self.log = recorder.log
         self._recorder = recorder
+        self._family = family
         self._owner = owner
         self._distant = distant
         self._lease = lease
         self._grace = grace
+        self._clock = clock
         self._only_effects = only_effects
         self._rerun = rerun or Rerun()
         self._stop_by: float | None = None
-        self._arrived: list[Arrival] = []
-        self._in_hand: dict[int, anyio.CancelScope] = {}
         self._opened = OpenResources(recorder.log.run)
+        self._hands = Hands(self.kernel, self._opened, recorder.events, family, self.poke)
+        self._mail = Mail(self.log, self.kernel, patience=recorder.patience, every=look, at_once=restored)
+        self._doubts = Doubts()
         self._held_back: list[Call] = []
-        self._doubts: dict[str, Doubt] = {}
-        self._unanswered: list[Call] = []
+        self._woken: set[str] = set()
         self._poke = anyio.Event()
-        self._tools: TaskGroup | None = None
 
     # --- from outside -------------------------------------------------------------------------
 
     def poke(self) -> None:
-        """Something changed that the driver should look at: an answer, a drain."""
+        """Something changed that the driver should look at."""
         self._poke.set()
+
+    def look_soon(self) -> None:
+        """Something was put into the inbox."""
+        self._mail.look_soon()
+        self.poke()
 
     @property
     def draining(self) -> bool:
@@ -141,12 +139,12 @@ class Driver:
         stopped: SnaprtError | None = None
         try:
             async with anyio.create_task_group() as tools:
-                self._tools = tools
+                self._hands.begin(tools)
                 tools.start_soon(self._keep_lease)
                 try:
                     await self._opened.reopen(self.kernel.open_resources())
                     for call in again:
-                        self._start(call)
+                        self._hands.start(call)
                     await self._face(doubtful, asked or {})
                     if fresh:
                         await self._announce(list(fresh), [])
@@ -166,35 +164,42 @@ class Driver:
     # --- the protocol -------------------------------------------------------------------------
 
     async def _turns(self) -> Outcome:
+        hands = self._hands
         while True:
             self._poke = anyio.Event()
+            # What came in time counts, however late it is found: before a timer says that nothing came.
+            if not self.draining and (not self._mail.due_in() or self.kernel.waits.overdue()):
+                await self._take_mail()
             await self._settle()
             if self.kernel.status != "running":
                 return await self._finish()
-            if self._rerun and not self._in_hand and self._nothing_near():
+            if self._rerun and not hands and self._nothing_near():
                 raise Diverged(
                     f"Run {self.log.run} has {self._rerun.missing()} on record, and the agent didn't call "
                     "that when its lines ran again (save='effects'). They have to repeat themselves: take "
                     "what isn't repeatable into a tool, or save the agent always."
                 )
-            if self._unanswered:
-                calls, self._unanswered = self._unanswered, []
+            if hands.unanswered:
+                calls, hands.unanswered = hands.unanswered, []
                 await self._face(calls, {})
                 continue
-            if self._arrived:
+            if hands.arrived:
                 await self._record()
                 continue
-            if self.draining and self._in_hand and time.monotonic() >= (self._stop_by or 0.0):
-                self._cut_off()
-            if not self._in_hand and (self.draining or self._nothing_near()):
-                if not self.draining and await self._take_answers():
+            if self.draining and hands and time.monotonic() >= (self._stop_by or 0.0):
+                hands.cut_off()
+            if self.draining:
+                leaving = not hands
+            else:
+                leaving = not hands and self._nothing_near() and not self._children_near()
+                if leaving and (await self._take_mail() or await self._wake_children()):
                     continue
+            if leaving:
                 if (suspended := await self._leave()) is not None:
                     return suspended
                 continue
-            if not self.draining and self._questions() and await self._take_answers():
-                continue
-            await self._wait()
+            if self.draining or self._mail.due_in():
+                await self._wait()
 
     async def _settle(self) -> None:
         """Step the kernel and follow its commands until it wants nothing new."""
@@ -224,7 +229,7 @@ class Driver:
                 for result in results:
                     self.kernel.deliver(result)
             elif not commands:
-                if self.kernel.idle or self._arrived or self._unanswered or self.draining:
+                if self.kernel.idle or self._hands.arrived or self._hands.unanswered or self.draining:
                     return  # what is ready to run is part of the state, so an agent that spins can leave too
                 await anyio.sleep(0)  # the agent polls: let what it polls for arrive
 
@@ -250,18 +255,23 @@ class Driver:
             return
         await self._intend(effects)
         for call in calls:
-            self._start(call)
+            self._hands.start(call)
 
     async def _intend(self, calls: Sequence[Call]) -> None:
         """Say on record that these are about to be called."""
         if calls:
             await self._recorder.append(
-                "intent", {"steps": [call.step for call in calls], "keys": [call.key for call in calls]}
+                "intent",
+                {
+                    "steps": [call.step for call in calls],
+                    "keys": [call.key for call in calls],
+                    "tools": [call.tool for call in calls],
+                },
             )
 
     async def _record(self) -> None:
         """Write what arrived as one result, then hand it to the kernel."""
-        arrived, self._arrived = self._arrived, []
+        arrived, self._hands.arrived = self._hands.arrived, []
         try:
             if not self._only_effects:
                 self._recorder.dump()
@@ -270,6 +280,7 @@ class Driver:
             refused = state.dump((None, error))
             arrived = [replace(item, value=None, error=error, dump=refused) for item in arrived]
         called = self._as_called(arrived)
+        tools = {item.step: self.kernel.steps[item.step].tool for item in arrived}
         for item in arrived:
             self.kernel.deliver(
                 Result(
@@ -287,6 +298,7 @@ class Driver:
                 "steps": [
                     {
                         "step": item.step,
+                        "tool": tools[item.step],
                         "ok": item.error is None,
                         "started": item.started,
                         "ended": item.ended,
@@ -306,87 +318,75 @@ class Driver:
         calls = {call.step: call for call in self.kernel.pending_calls()}
         return {item.step: as_called(calls[item.step]) for item in arrived if item.step in calls}
 
-    async def _take_answers(self) -> bool:
-        """Take in the answers that lie in the inbox. Says whether there were any."""
-        found = False
-        for suspension in [*self._doubts, *self.kernel.open_suspensions()]:
-            data = await patiently(
-                f"Looking for an answer of run {self.log.run}",
-                self._recorder.patience,
-                self.log.get_answer,
-                suspension,
-            )
-            if data is None:
-                continue
-            found = True
-            value, by = state.load(data, joining=self.kernel.namespaces)
-            if suspension in self._doubts:
-                await self._resolve(self._doubts[suspension], value)
-            elif self._dumped([], [suspension]):
-                self.kernel.deliver(Answer(suspension, value, by))
-                await self._recorder.append(
-                    "wake", {"suspension": suspension, "by": by}, values={"answer": state.dump(value)}
-                )
-        return found
+    async def _take_mail(self) -> bool:
+        """Take in what others gave that the run waits for. Says whether there was anything."""
+        letters = await self._mail.look(self._doubts.names())
+        taken: list[Letter] = []
+        for letter in letters:
+            asked = letter.wanted.suspension
+            if asked is not None and asked in self._doubts:
+                value, _ = state.load(letter.given.data, joining=self.kernel.namespaces)
+                await self._act_on(*self._doubts.resolve(asked, value))
+            else:
+                taken.append(letter)
+        suspensions = [each.wanted.suspension for each in taken if each.wanted.suspension is not None]
+        inboxes = [each.wanted.stream for each in taken if each.wanted.stream not in (None, CANCEL)]
+        # Whoever isn't told of a refusal takes in nothing, and hears of it at the next look.
+        if taken and self._dumped([], suspensions, [name for name in inboxes if name is not None]):
+            await self._take(taken)
+        return bool(letters)
+
+    async def _take(self, letters: Sequence[Letter]) -> None:
+        """Deliver these and say so on record."""
+        taken = [opened(self.kernel, letter) for letter in letters]
+        for each in taken:
+            self.kernel.deliver(each.event)
+        await self._recorder.append(
+            "wake",
+            {"taken": [each.told for each in taken]},
+            values={
+                f"value-{number}": each.dump for number, each in enumerate(taken) if each.dump is not None
+            },
+        )
 
     async def _leave(self) -> Suspended | None:
         """Write `suspend` and go; None when the state was refused, which the agent has yet to hear."""
-        waiting = self._questions()
+        waits = self.kernel.waits
         until = self.kernel.next_timer()
-        if not self.draining and not waiting and until is None:
+        listening = list(waits.next_messages())
+        open_waits = [each.id for each in waits.slots().values()]
+        if not (self.draining or self._doubts.names() or open_waits or listening or until is not None):
             raise Stalled(
                 f"Run {self.log.run} waits for something that can't come: no question is open, no timer runs "
                 f"and no tool is in hand. Tasks: {'; '.join(self.kernel.where())}. The last record stays; "
                 "mend the agent so that something sets the future or event that it awaits."
             )
-        if not self._dumped([], list(self.kernel.open_suspensions())):
+        if not self._dumped([], open_waits, listening):
             return None
+        asleep = suspended(self.kernel, self._doubts.questions())
         await self._recorder.append(
             "suspend",
             {
-                "waiting": [item.suspension for item in waiting],
+                "waiting": [item.suspension for item in asleep.waiting],
                 "until": until,
                 "unstarted": [call.step for call in self._held_back],
-                "doubts": [doubt.as_json() for doubt in self._doubts.values()],
+                "doubts": self._doubts.as_json(),
             },
             status="suspended",
-            also_waiting=self._doubt_questions(),
+            also_waiting=self._doubts.questions(),
             look=time.time() if self.draining else until,  # told to stop, it has more to do
         )
-        return Suspended(self.log.run, waiting, until)
+        return asleep
 
     async def _finish(self) -> Outcome:
-        kernel, run = self.kernel, self.log.run
-        error = kernel.error
-        if kernel.status == "completed":
-            try:
-                value = state.dump(("completed", kernel.value))
-            except NotSerialisable as refusal:
-                error = about(refusal, "state → [1]", "the value that the agent returned")
-            else:
-                await self._end("completed", value, {"result": preview(kernel.value)})
-                return Completed(run, kernel.value)
-        if kernel.status == "cancelled":
-            reason = str(error) if error is not None else ""
-            await self._end("cancelled", state.dump(("cancelled", reason)), {"reason": reason})
-            return Cancelled(run, reason)
-        assert error is not None  # a failed kernel has its error
-        text = format_exception(error)
-        headline = "".join(traceback.format_exception_only(error)).strip()
-        try:
-            outcome = state.dump(("failed", error, text))
-        except NotSerialisable:
-            outcome = state.dump(("failed", SnaprtError(headline), text))
-        await self._end("failed", outcome, {"error": headline, "traceback": text})
-        return Failed(run, error, text)
-
-    async def _end(self, status: str, outcome: state.Dump, detail: Mapping[str, Any]) -> None:
+        end = ending(self.kernel)
         # The last whole state stays what it is: a failed run goes on from there when it is tried again.
         await self._recorder.append(
-            "finish", detail, values={"outcome": outcome}, status=status, with_state=False, look=None
+            "finish", end.detail, values={"outcome": end.dump}, status=end.status, with_state=False, look=None
         )
+        return end.outcome
 
-    def _dumped(self, steps: Sequence[int], suspensions: Sequence[str]) -> bool:
+    def _dumped(self, steps: Sequence[int], suspensions: Sequence[str], inboxes: Sequence[str] = ()) -> bool:
         """Dump; or have the refusal raised in the agent at these awaits, and say False.
 
         Where nobody is there to hear it (all sleep), it stops the runtime; the last record stays.
@@ -394,9 +394,9 @@ class Driver:
         try:
             self._recorder.dump()
         except NotSerialisable as refusal:
-            if not steps and not suspensions:
+            if not (steps or suspensions or inboxes):
                 raise
-            self.kernel.deliver(Refused(tuple(steps), tuple(suspensions), refusal))
+            self.kernel.deliver(Refused(tuple(steps), tuple(suspensions), refusal, tuple(inboxes)))
             return False
         return True
 
@@ -404,90 +404,72 @@ class Driver:
 
     async def _face(self, calls: Sequence[Call], asked: Mapping[int, Doubt]) -> None:
         """Settle calls that may have happened, or have the questions ready that a person is to answer."""
-        for call in calls:
-            doubt = asked.get(call.step)
-            if doubt is None:
-                found = await reconciled(call)
-                if not isinstance(found, str):
-                    await self._act_on(call, found)
-                    continue
-                doubt = Doubt(f"doubt-{call.step}-{self.log.newest}", call, found)
-            self._doubts[doubt.suspension] = doubt
+        for call, found in await self._doubts.face(calls, asked, self.log.newest):
+            await self._act_on(call, found)
 
-    async def _resolve(self, doubt: Doubt, answer: Any) -> None:
-        found = verdict(doubt, answer)
-        del self._doubts[doubt.suspension]
-        await self._act_on(doubt.call, found)
-
-    async def _act_on(self, call: Call, found: Any) -> None:
+    async def _act_on(self, call: Call, found: Settled | Retry) -> None:
         if isinstance(found, Retry):
             await self._intend([call])  # a new doubt about it is a new question
-            self._start(call)
+            self._hands.start(call)
         else:
             now = time.time()
-            self._arrived.append(arrival(call, found.value, found.error, now, now, self.kernel.namespaces))
-
-    def _doubt_questions(self) -> tuple[Waiting, ...]:
-        return tuple(Waiting(name, doubt.payload) for name, doubt in self._doubts.items())
-
-    def _questions(self) -> tuple[Waiting, ...]:
-        mine = (Waiting(each.id, each.payload) for each in self.kernel.open_suspensions().values())
-        return (*self._doubt_questions(), *mine)
-
-    # --- tools ------------------------------------------------------------------
-
-    def _start(self, call: Call) -> None:
-        assert self._tools is not None
-        call = apart(call, self.kernel.namespaces, self._opened.stand_ins)
-        scope = self._in_hand[call.step] = anyio.CancelScope()
-        self._tools.start_soon(self._carry_out, call, scope, name=f"{call.tool} (step {call.step})")
-
-    async def _carry_out(self, call: Call, scope: anyio.CancelScope) -> None:
-        try:
-            with scope:
-                came = await carry_out(call, self.kernel.namespaces)
-                self._arrived.append(came)  # looked up now: the list was another one when the call began
-        except Unanswered:
-            self._unanswered.append(call)
-        except asyncio.CancelledError:
-            if _asked_to_cancel():
-                raise
-            error = CallFailed(f"{call.tool} (step {call.step}) was cancelled from inside.")
-            now = time.time()
-            self._arrived.append(arrival(call, None, error, now, now, {}))
-        finally:
-            self._in_hand.pop(call.step, None)
-            self.poke()
+            self._hands.arrived.append(
+                arrival(call, found.value, found.error, now, now, self.kernel.namespaces)
+            )
 
     def _cancel(self, step: int) -> None:
         """The agent gave up waiting for this call."""
         self._held_back = [call for call in self._held_back if call.step != step]
-        self._doubts = {name: doubt for name, doubt in self._doubts.items() if doubt.call.step != step}
-        scope = self._in_hand.get(step)
-        if scope is not None:
-            scope.cancel()
-
-    def _cut_off(self) -> None:
-        """The grace is over: calls that still run stay pending in the state."""
-        for scope in list(self._in_hand.values()):
-            scope.cancel()
-        self._in_hand.clear()
+        self._doubts.drop(step)
+        self._hands.cancel(step)
 
     # --- waiting ------------------------------------------------------------------------------
 
     def _nothing_near(self) -> bool:
         due = self.kernel.next_timer()
-        return due is None or due > time.time() + self._distant
+        return due is None or due > self._clock() + self._distant
+
+    def _children_near(self) -> bool:
+        return self._family.busy(self.kernel.open_children().values())
+
+    async def _wake_children(self) -> bool:
+        """Before the run leaves for want of a child: can one go on here? Its process may have died."""
+        children = [child for child in self.kernel.open_children().values() if child not in self._woken]
+        self._woken.update(children)
+        await self._family.wake(children)
+        return bool(children)
 
     async def _wait(self) -> None:
-        waits = []
+        """Until something changes, a timer is due, or it is time to look or to show something."""
+        waits = [self._mail.due_in()] if not self.draining else []
+        showing = self._recorder.events.due_in()
+        if showing == 0.0 or self._recorder.unseen():
+            await self._show()
+            return
+        if showing is not None:
+            waits.append(showing)
         due = self.kernel.next_timer()
         if due is not None:
-            waits.append(min(max(due - time.time(), 0.0), _LOOK_AT_CLOCK))
+            waits.append(min(max(due - self._clock(), 0.0), _LOOK_AT_CLOCK))
         if self._stop_by is not None:
             waits.append(max(self._stop_by - time.monotonic(), 0.0))
         with anyio.move_on_after(min(waits, default=None)):
             await self._poke.wait()
+
+    async def _show(self) -> None:
+        """A record for questions that are asked while others work, or for events. What the agent emitted
+        goes out with a state only; where that is refused it waits for the next one that isn't."""
+        unseen = self._recorder.unseen()
+        if unseen:
+            if not self._dumped([], unseen):
+                return
+        else:
+            try:
+                self._recorder.dump()
+            except NotSerialisable:
+                self._recorder.events.postpone()
+        if unseen or self._recorder.events.ready:
+            await self._recorder.append("progress", {})
 
     async def _keep_lease(self) -> None:
         """Say every now and then that this process is alive; nothing depends on it but others' patience."""

@@ -16,6 +16,7 @@ from snaprt import state
 from snaprt.errors import Damaged, Fenced, RunBusy, UsageError, WrongKey
 from snaprt.records import Header
 from snaprt.runtime.patience import patiently
+from snaprt.runtime.restore import about
 from snaprt.store import Listed, Log, Store
 
 # A hint of a run that isn't there may be one whose start is on its way: one nearer than this (seconds).
@@ -93,9 +94,6 @@ async def _end(log: Log, last: Header, force: bool, patience: float) -> None:
     for _ in range(_TRIES):
         if last.kind == "finish" and last.detail["status"] != "failed":
             return
-        about = {
-            key: last.detail[key] for key in ("agent", "target", "started", "save") if key in last.detail
-        }
         reason = "it was removed"
         try:
             await patiently(
@@ -103,7 +101,7 @@ async def _end(log: Log, last: Header, force: bool, patience: float) -> None:
                 patience,
                 log.append,
                 "finish",
-                detail={"status": "cancelled", "reason": reason, **about},
+                detail={"status": "cancelled", "reason": reason, **about(last)},
                 sections={"outcome": state.dump(("cancelled", reason)).parts},
                 epoch=last.epoch + 1,
                 attempt=secrets.token_hex(8),

@@ -10,13 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from snaprt.kernel import Kernel
+
 
 @dataclass(frozen=True)
 class Waiting:
-    """One open question: the suspension's id, and the payload that the agent gave to `suspend`."""
+    """One open question: the suspension's id, and the payload that the agent gave to `suspend`.
+
+    `answer` is the JSON Schema of the answer, if it has to have a type; `until` when it expires (seconds
+    since the epoch); `refused` what was wrong with the last answer."""
 
     suspension: str
     payload: Any
+    answer: Mapping[str, Any] | None = None
+    until: float | None = None
+    refused: str | None = None
 
 
 @dataclass(frozen=True)
@@ -29,12 +37,15 @@ class Completed:
 
 @dataclass(frozen=True)
 class Suspended:
-    """The run has left the process. It goes on when a question in `waiting` is answered, or at
-    `until` (seconds since the epoch; None when no timer runs)."""
+    """The run has left the process. It goes on when a question in `waiting` is answered, a message is put
+    into an inbox of `listening`, a run of `children` ends, or at `until` (seconds since the epoch; None when
+    no timer runs)."""
 
     run: str
     waiting: tuple[Waiting, ...]
     until: float | None = None
+    listening: tuple[str, ...] = ()
+    children: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,6 +63,22 @@ class Cancelled:
 
     run: str
     reason: str
+
+
+def suspended(kernel: Kernel, doubts: tuple[Waiting, ...]) -> Suspended:
+    """What a run that leaves, or doesn't come back yet, waits for; `doubts` are the questions about its
+    calls."""
+    mine = (
+        Waiting(each.id, each.payload, each.schema, each.until, each.mistakes[-1] if each.mistakes else None)
+        for each in kernel.open_suspensions().values()
+    )
+    return Suspended(
+        kernel.run,
+        (*doubts, *mine),
+        kernel.next_timer(),
+        tuple(kernel.waits.next_messages()),
+        tuple(kernel.open_children().values()),
+    )
 
 
 Outcome = Completed | Suspended | Failed | Cancelled
@@ -75,6 +102,10 @@ class RunInfo:
     steps: list[dict[str, Any]] = field(default_factory=list)
     waiting: tuple[Waiting, ...] = ()
     until: float | None = None
+    listening: tuple[str, ...] = ()
+    answered: list[dict[str, Any]] = field(default_factory=list)
+    parent: str | None = None
+    children: tuple[str, ...] = ()
     rules: Mapping[str, Any] = field(default_factory=dict)
     result: Any = None
     error: str | None = None

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from snaprt import state
 from snaprt.kernel import Kernel
 from snaprt.runtime import view
+from snaprt.runtime.emitting import Events, encode
 from snaprt.runtime.outcomes import Waiting
 from snaprt.runtime.patience import patiently
 from snaprt.store import Log
@@ -33,18 +34,25 @@ class Recorder:
         epoch: int,
         about: Mapping[str, Any],
         patience: float,
+        said: Mapping[str, Any] | None = None,
     ) -> None:
         self.log = log
         self.kernel = kernel
         self.epoch = epoch
         self._about = dict(about)
         self.patience = patience
+        self.events = Events(kernel, said)
+        self._shown: set[str] = set()
         self._unwritten: state.Dump | None = None
 
     @property
     def pending(self) -> bool:
         """Whether the state of this moment is dumped and not yet in the log."""
         return self._unwritten is not None
+
+    def unseen(self) -> list[str]:
+        """Open questions that no record shows yet."""
+        return [name for name in self.kernel.open_suspensions() if name not in self._shown]
 
     def dump(self) -> None:
         """Have the state of this moment ready to be written, unless the log has it. Raises NotSerialisable;
@@ -53,6 +61,7 @@ class Recorder:
             self._unwritten = None
             # A tool may change a buffer that it was given before the record is written.
             self._unwritten = self.kernel.save().detached()
+            self.events.of_the_agent()
 
     async def append(
         self,
@@ -77,7 +86,13 @@ class Recorder:
             sections["state"] = self._unwritten.parts
         for name, dump in (values or {}).items():
             sections[name] = dump.parts
+        if not with_state:
+            self.events.of_the_agent()  # it has ended: no line of it will run again
+        if shown := self.events.take():
+            sections["events"] = [encode(shown)]
         whole = {"status": status, **self._about, **detail}
+        if said := self.events.said():
+            whole["events"] = said
         attempt = secrets.token_hex(8)
 
         def once() -> int:
@@ -87,6 +102,7 @@ class Recorder:
 
         # A tool's result can't be had again; everything else can wait for a resume.
         patience = None if kind == "result" else self.patience
+        self._shown = set(self.kernel.open_suspensions())
         number: int = await patiently(f"Writing the {kind} record of run {self.log.run}", patience, once)
         if with_state:
             self._unwritten = None

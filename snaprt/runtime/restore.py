@@ -9,17 +9,18 @@ This file must not know how a run is driven.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from snaprt import frames, state
 from snaprt.errors import CodeChanged, Damaged, RulesChanged
-from snaprt.kernel import Answer, Call, Kernel, Result
+from snaprt.kernel import Call, Kernel, Result
 from snaprt.records import Header, Record
+from snaprt.runtime import mail
 from snaprt.runtime.agents import Agent, rules_of
 from snaprt.runtime.doubts import Doubt
-from snaprt.runtime.outcomes import Cancelled, Completed, Failed, Outcome
 from snaprt.runtime.rerun import Recorded, Rerun
 from snaprt.store import Log
 
@@ -63,6 +64,12 @@ def _text(rule: Any) -> str:
     return "" if rule is None else rule if isinstance(rule, str) else repr(rule)
 
 
+def about(header: Header) -> dict[str, Any]:
+    """What every record says of its run, and the next one has to say again."""
+    names = ("agent", "target", "started", "save", "parent")
+    return {name: header.detail[name] for name in names if name in header.detail}
+
+
 def check_interpreter(run_id: str, recorded: Mapping[str, Any]) -> None:
     """Raise CodeChanged where the frames of a state can't be read by this interpreter."""
     here = frames.interpreter()
@@ -96,7 +103,7 @@ class Restored:
     rerun: Rerun
 
 
-def restore(log: Log, retry: bool = False) -> Restored:
+def restore(log: Log, retry: bool = False, clock: Callable[[], float] = time.time) -> Restored:
     """The newest whole state with everything fed that was recorded after it.
 
     Errors recorded before a `retry` (this one, or one that the log tells of) are void: those steps are called
@@ -106,10 +113,10 @@ def restore(log: Log, retry: bool = False) -> Restored:
     since = newest.header.number if newest is not None else 1
     headers = log.headers(since)
     if newest is not None:
-        kernel = Kernel.load(newest.sections["state"])
+        kernel = Kernel.load(newest.sections["state"], clock)
     else:
-        agent, args, kwargs, rules = _value(log.read(1), "agent")
-        kernel = Kernel(log.run, rules)
+        agent, args, kwargs, rules = section(log.read(1), "agent")
+        kernel = Kernel(log.run, rules, clock)
         kernel.start(agent, args, kwargs)
     try:
         return _fed(log, kernel, headers, since, retry)
@@ -129,7 +136,7 @@ def _fed(log: Log, kernel: Kernel, headers: list[Header], since: int, retry: boo
             failed |= feed(kernel, log.read(header.number), again_later, void=header.number < void)
     for header in headers:
         if "rules" in header.detail and header.number > since:
-            kernel.rules = _value(log.read(header.number), "rules", kernel)
+            kernel.rules = section(log.read(header.number), "rules", kernel)
     unstarted = set(last.detail.get("unstarted", ()))
     pending = kernel.pending_calls()
     fresh = [call for call in pending if call.step in unstarted]
@@ -168,7 +175,9 @@ def feed(
     their steps. Results of steps that the state doesn't know go to `again_later`."""
     detail = record.header.detail
     if record.header.kind == "wake":
-        kernel.deliver(Answer(detail["suspension"], _value(record, "answer", kernel), detail["by"]))
+        for number, told in enumerate(detail["taken"]):
+            name = f"value-{number}"
+            mail.again(kernel, told, section(record, name, kernel) if name in record.sections else None)
         return set()
     failed = set()
     unknown: list[Recorded] = []
@@ -176,7 +185,7 @@ def feed(
         if void and not item["ok"]:
             failed.add(item["step"])
             continue
-        value, error = _value(record, f"value-{item['step']}", kernel)
+        value, error = section(record, f"value-{item['step']}", kernel)
         result = Result(
             item["step"],
             value,
@@ -193,21 +202,11 @@ def feed(
     return failed
 
 
-def _value(record: Record, section: str, kernel: Kernel | None = None) -> Any:
-    if section not in record.sections:
+def section(record: Record, name: str, kernel: Kernel | None = None) -> Any:
+    """What a section of a record holds. Raises Damaged if there is none."""
+    if name not in record.sections:
         raise Damaged(
             f"Record {record.header.number} of run {record.header.run} is a {record.header.kind} without "
-            f"its section {section!r}."
+            f"its section {name!r}."
         )
-    return state.load(record.sections[section], joining=kernel.namespaces if kernel is not None else None)
-
-
-def ended(record: Record) -> Outcome:
-    """How a finished run ended, from its last record."""
-    run = record.header.run
-    status, *rest = _value(record, "outcome")
-    if status == "completed":
-        return Completed(run, rest[0])
-    if status == "cancelled":
-        return Cancelled(run, rest[0])
-    return Failed(run, rest[0], rest[1])
+    return state.load(record.sections[name], joining=kernel.namespaces if kernel is not None else None)

@@ -1,9 +1,9 @@
-"""`Runtime`: start, resume and answer runs at a store, and see where they stand.
+"""`Runtime`: start and resume runs, and drive them; what needs no agent's code is `Access`'s.
 
 The public face of floor 3. What stands between a log and a kernel that goes on (changed rules, another
 interpreter, a call in doubt) is decided in `restore.py`; driving is `drive.py`'s.
 
-Stores are synchronous and are called in worker threads. Each run in hand has a task of its own in
+Each run in hand has a task of its own in
 the runtime's task group; one that is stopped by an error of the store doesn't touch the others.
 """
 
@@ -20,79 +20,37 @@ from typing import Any, Literal, Self
 import anyio
 import anyio.to_thread
 
-from snaprt import frames, state
+from snaprt import state
 from snaprt.errors import Fenced, NotSerialisable, RunBusy, UsageError
 from snaprt.kernel import Kernel
 from snaprt.records import Header, Keyring
-from snaprt.runtime import answers, housekeeping, owning, restore, view
+from snaprt.runtime import mail, owning, restore, view
+from snaprt.runtime.access import Access
 from snaprt.runtime.agents import Agent, check_agent, name_of, rules_of, saves_of, target_of, today
 from snaprt.runtime.calls import about
 from snaprt.runtime.drive import Driver
-from snaprt.runtime.housekeeping import Reindexed
-from snaprt.runtime.outcomes import Outcome, RunInfo, Suspended, Waiting
-from snaprt.runtime.patience import patiently
+from snaprt.runtime.endings import ended
+from snaprt.runtime.family import Family
+from snaprt.runtime.outcomes import Outcome, Suspended, suspended
 from snaprt.runtime.recording import Recorder
+from snaprt.runtime.run import Run
 from snaprt.runtime.worker import Look, Worker
-from snaprt.store import Log, Store
-from snaprt.store.check import Report
-
-_OPENING = 3.0
-"""Seconds for which a store that can't be opened is tried again."""
+from snaprt.store import Log
 
 
-class Run:
-    """A run that this process has in hand, or that it found ended."""
-
-    def __init__(self, run: str, driver: Driver | None = None, outcome: Outcome | None = None) -> None:
-        self.id = run
-        self._driver = driver
-        self._outcome = outcome
-        self._error: BaseException | None = None
-        self._ended = anyio.Event()
-        if outcome is not None:
-            self._ended.set()
-
-    async def outcome(self) -> Outcome:
-        """Wait until the run has ended or left the process, and say how.
-
-        Raises the SnaprtError (Fenced, StoreError, …) that made this process stop; the run itself is
-        then as its log says, and can be resumed.
-        """
-        await self._ended.wait()
-        if self._error is not None:
-            raise self._error
-        assert self._outcome is not None  # set before the event is
-        return self._outcome
-
-    @property
-    def in_hand(self) -> bool:
-        """Whether this process took the run in hand; else it was found ended, or still waiting."""
-        return self._driver is not None
-
-    def progress(self) -> dict[str, Any]:
-        """The five fields as they are now, without touching the store: for showing to a person."""
-        return {} if self._driver is None else self._driver.kernel.summary()
-
-    def drain(self, grace: float | None = None) -> None:
-        """Start no new call; save and leave when the running ones have ended, or after `grace` seconds."""
-        if self._driver is not None:
-            self._driver.drain(grace)
-
-    def _end(self, outcome: Outcome | None, error: BaseException | None) -> None:
-        self._outcome, self._error = outcome, error
-        self._ended.set()
-
-
-class Runtime:
+class Runtime(Access):
     """Runs agents with their state at `url` (any fsspec URL, or a folder).
 
     Use as `async with Runtime(url) as rt:`; leaving the block drains. All times are seconds:
 
     - `distant`: a run in which everything waits for a person, or for a time further away, leaves the process.
+    - `look`: how often a run in hand looks for what other processes put into its inbox.
     - `lease`: for how long others take this process to be alive after its last sign. Shorter finds out sooner
       that a machine died; nothing but that depends on it.
     - `patience`: how long a store that fails is tried again before the run stops, resumable.
     - `grace`: how long running calls may take to end when the runtime drains.
+
+    `clock` gives the seconds since the epoch by which agents sleep; tests give one that jumps.
     """
 
     def __init__(
@@ -106,9 +64,12 @@ class Runtime:
         lease: float = 30.0,
         patience: float = 60.0,
         grace: float = 10.0,
+        look: float = 2.0,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         for name, seconds in {
             "distant": distant,
+            "look": look,
             "lease": lease,
             "patience": patience,
             "grace": grace,
@@ -117,15 +78,13 @@ class Runtime:
                 raise UsageError(f"{name}={seconds!r} is no number of seconds.")
         if lease == 0:
             raise UsageError("lease=0: nobody could be taken to be alive. Give a few seconds.")
-        self.url = url
-        self._keyring = keyring
-        self._fencing = fencing
-        self._storage_options = dict(storage_options or {})
+        super().__init__(url, keyring, fencing, storage_options, patience)
         self._distant = distant
         self._lease = lease
-        self._patience = patience
         self._grace = grace
-        self._store: Store | None = None
+        self._look = look
+        self._clock = clock
+        self._family = Family(self)
         self._draining = False
         self._drivers: dict[str, Driver] = {}
         self._runs: dict[str, Run] = {}
@@ -133,17 +92,7 @@ class Runtime:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        # Somebody waits who may have mistyped an address: no long patience, and no lines before the error.
-        self._store = await patiently(
-            "Opening the store",
-            min(self._patience, _OPENING),
-            Store.open,
-            self.url,
-            keyring=self._keyring,
-            fencing=self._fencing,
-            storage_options=self._storage_options or None,
-            interpreter=frames.interpreter(),
-        )
+        await self._open_store()
         await self._stack.__aenter__()
         self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
         return self
@@ -159,7 +108,7 @@ class Runtime:
         try:
             return await self._stack.__aexit__(kind, error, where)
         finally:
-            self._store = None
+            self._close_store()
 
     def drain(self, grace: float | None = None) -> None:
         """Start no new call in any run in hand; when the running ones have ended, or after the grace
@@ -178,6 +127,18 @@ class Runtime:
         Raises UsageError for something that isn't an `async def` or doesn't take these arguments,
         RunExists, NotSerialisable for arguments that can't travel, StoreError.
         """
+        run_id = run_id or f"{name_of(agent).replace('_', '-')}-{secrets.token_hex(4)}"
+        return await self.begin(agent, args, kwargs, run_id)
+
+    async def begin(
+        self,
+        agent: Agent,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        run_id: str,
+        parent: Mapping[str, Any] | None = None,
+    ) -> Run:
+        """What `start` does; `parent` (its `run`, and the `step` that starts this one) is for a child."""
         store = self._open
         check_agent(agent)
         try:
@@ -187,14 +148,15 @@ class Runtime:
                 f"Agent {name_of(agent)} can't be called with these arguments: {error}. "
                 f"Its signature is {name_of(agent)}{inspect.signature(agent)}."
             ) from None
-        run_id = run_id or f"{name_of(agent).replace('_', '-')}-{secrets.token_hex(4)}"
-        kernel = Kernel(run_id, rules_of(agent))
-        about = {
+        kernel = Kernel(run_id, rules_of(agent), self._clock)
+        about: dict[str, Any] = {
             "agent": name_of(agent),
             "target": target_of(agent),
             "started": time.time(),
             "save": saves_of(agent),
         }
+        if parent is not None:
+            about["parent"] = dict(parent)
         first = {
             "summary": [view.encode(kernel.summary())],
             "agent": _dumped(agent, args, kwargs, kernel.rules).parts,
@@ -246,15 +208,15 @@ class Runtime:
         log: Log = await self._patiently("Reading the store", self._open.log, run_id)
         last = await self._patiently("Reading the store", log.header)
         if last.kind == "finish" and not (retry and last.detail["status"] == "failed"):
-            return Run(
-                run_id,
-                outcome=restore.ended(await self._patiently("Reading the store", log.read, last.number)),
-            )
+            outcome = ended(await self._patiently("Reading the store", log.read, last.number))
+            if "parent" in last.detail:
+                await self._family.tell(run_id, last.detail["parent"], outcome)
+            return Run(self, run_id, outcome=outcome)
         if last.detail["status"] == "running" and not steal:
             await self._refuse_if_busy(log, last)
         restore.check_interpreter(run_id, last.interpreter)
 
-        restored = await self._patiently("Restoring", restore.restore, log, retry)
+        restored = await self._patiently("Restoring", restore.restore, log, retry, self._clock)
         try:
             return await self._go_on(log, last, restored, today(last.detail["target"], agent), rules)
         except BaseException:
@@ -275,16 +237,18 @@ class Runtime:
         change = restore.settle_rules(run_id, kernel.rules, agent, rules)
         if change is not None:
             kernel.rules = dict(change)
+        children = list(kernel.open_children().values())
+        await self._family.wake(children)
         asleep: Suspended | None = None
         if self._draining:
             asleep = self._waiting(kernel, restored)  # it would have to leave at once
         elif change is None and last.kind == "suspend" and not (restored.again or restored.fresh):
             asleep = await self._asleep(log, kernel, restored)
-        if asleep is not None:
+        if asleep is not None and not (children and self._family.busy(children)):
             kernel.release()
-            return Run(run_id, outcome=asleep)
+            return Run(self, run_id, outcome=asleep)
 
-        about = {key: last.detail[key] for key in ("agent", "target", "started", "save")}
+        about = restore.about(last)
         owner = owning.take()
         claim = {"owner": owner, "lease": self._lease, "doubts": last.detail.get("doubts", [])}
         claim["deaths"] = deaths = await self._patiently("Reading the store", restore.deaths, log)
@@ -313,33 +277,10 @@ class Runtime:
                     f"look with `snaprt show {run_id}` and resume again."
                 ) from error
             raise
-        return self._drive(log, kernel, owner, epoch=last.epoch + 1, about=about, restored=restored)
-
-    async def answer(
-        self, run_id: str, value: Any, *, suspension: str | None = None, by: str | None = None
-    ) -> str:
-        """Answer an open question; the first answer wins. Returns the suspension's id.
-
-        Works from any process that has the key, without the agent's code. A run that this runtime has
-        in hand takes it in at once; others do when they are resumed. Raises UnknownRun,
-        UnknownSuspension, AlreadyAnswered, NotSerialisable, and UsageError for an answer that an approval
-        or a call in doubt doesn't know.
-        """
-        log: Log = await self._patiently("Reading the store", self._open.log, run_id)
-        waiting = (await self._patiently("Reading the store", log.summary)).get("waiting", ())
-        suspension = answers.check(run_id, waiting, suspension, value)
-        data = b"".join(state.dump((value, by)).parts)
-        attempt = secrets.token_hex(16)
-        await self._patiently("Putting the answer", log.put_answer, suspension, data, attempt)
-        if run_id in self._drivers:
-            self._drivers[run_id].poke()
-        return suspension
-
-    def poke(self, run_id: str) -> bool:
-        """Have a run look at its inbox, if it is in hand here. Says whether it is."""
-        if run_id in self._drivers:
-            self._drivers[run_id].poke()
-        return run_id in self._drivers
+        said = last.detail.get("events")
+        return self._drive(
+            log, kernel, owner, epoch=last.epoch + 1, about=about, restored=restored, said=said
+        )
 
     # --- many runs ----------------------------------------------------------------------------
 
@@ -368,94 +309,34 @@ class Runtime:
         finally:
             self._workers.remove(worker)
 
-    async def remove(self, run_id: str, *, force: bool = False) -> int:
-        """Remove a run with all its objects; gives how many they were. There is no way back.
+    def poke(self, run_id: str) -> bool:
+        """Have a run look at its inbox, if it is in hand here. Says whether it is."""
+        if run_id in self._drivers:
+            self._drivers[run_id].look_soon()
+        return run_id in self._drivers
 
-        Raises UnknownRun; UsageError for a run that hasn't ended, RunBusy for one in a live owner's hands,
-        Damaged and WrongKey for one of which neither can be known. `force` removes these, too: an owner is
-        fenced before its next effect.
-        """
-        return await housekeeping.remove(
-            self._open,
-            run_id,
-            force=force,
-            patience=self._patience,
-            refuse_if_busy=self._refuse_if_busy,
-        )
-
-    async def reindex(self) -> Reindexed:
-        """Write the hints anew by which workers find runs. Reads every run's newest header, once."""
-        done: Reindexed = await self._patiently("Reading the store", housekeeping.reindex, self._open)
-        return done
-
-    # --- seeing -------------------------------------------------------------------------------
-
-    async def list(self) -> list[RunInfo]:
-        """Every run at the store, the most recently changed first. Nothing is unpickled."""
-        listed = await self._patiently("Listing the store", lambda: list(self._open.listing()))
-        infos = [view.brief(each) for each in listed]
-        return sorted(infos, key=lambda info: info.updated, reverse=True)
-
-    async def show(self, run_id: str) -> RunInfo:
-        """One run with its plan, steps, questions, and where its bytes lie. Nothing is unpickled."""
-        info: RunInfo = await self._patiently(
-            "Reading the store", view.full, await self._patiently("Reading the store", self._open.log, run_id)
-        )
-        return info
-
-    async def verify(self, run_id: str) -> Report:
-        """Prove every record and blob of the run, and say which don't hold."""
-        report: Report = await self._patiently("Reading the store", self._open.verify, run_id)
-        return report
+    def has_in_hand(self, run_id: str) -> bool:
+        """Whether this runtime drives that run."""
+        return run_id in self._drivers
 
     # --- inside -------------------------------------------------------------------------------
-
-    async def _patiently(self, what: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        return await patiently(what, self._patience, fn, *args, **kwargs)
-
-    @property
-    def _open(self) -> Store:
-        if self._store is None:
-            raise UsageError("This Runtime isn't open. Use it as `async with snaprt.Runtime(url) as rt:`.")
-        return self._store
-
-    async def _refuse_if_busy(self, log: Log, last: Header) -> None:
-        """Raise RunBusy while the run's owner is taken to be alive."""
-        claim = await self._patiently("Reading the store", restore.newest_claim, log)
-        owner = claim.detail["owner"]
-        if owning.gone(owner):
-            return
-        until = last.time + claim.detail["lease"]
-        lease = await self._patiently("Reading the store", log.get_lease)
-        if lease.get("epoch") == claim.epoch:
-            until = max(until, lease.get("until", 0.0))
-        if until > time.time():
-            busy = RunBusy(
-                f"Run {log.run} is in the hands of {owning.named(owner)}, whose lease holds until "
-                f"{owning.clock(until)}. Wait for that, or take the run with steal=True (--steal): the other "
-                "process is then fenced before its next effect."
-            )
-            busy.until = until
-            raise busy
 
     async def _asleep(self, log: Log, kernel: Kernel, restored: restore.Restored) -> Suspended | None:
         """What a suspended run goes on waiting for; None where an answer lies there or a timer is near."""
         if set(restored.asked) != {call.step for call in restored.doubtful}:
             return None
         asleep = self._waiting(kernel, restored)
-        answered = set(await self._patiently("Reading the store", log.answers))
-        if answered & {each.suspension for each in asleep.waiting}:
+        there = set(await self._patiently("Reading the store", log.answers))
+        if there & set(mail.wanted(kernel, (each.suspension for each in restored.asked.values()))):
             return None
-        if asleep.until is not None and asleep.until <= time.time() + self._distant:
+        if asleep.until is not None and asleep.until <= self._clock() + self._distant:
             return None
         return asleep
 
     @staticmethod
     def _waiting(kernel: Kernel, restored: restore.Restored) -> Suspended:
         """What a restored run waits for."""
-        questions = [Waiting(doubt.suspension, doubt.payload) for doubt in restored.asked.values()]
-        questions += [Waiting(each.id, each.payload) for each in kernel.open_suspensions().values()]
-        return Suspended(kernel.run, tuple(questions), kernel.next_timer())
+        return suspended(kernel, tuple(doubt.question for doubt in restored.asked.values()))
 
     def _drive(
         self,
@@ -466,21 +347,28 @@ class Runtime:
         epoch: int,
         about: Mapping[str, Any],
         restored: restore.Restored | None = None,
+        said: Mapping[str, Any] | None = None,
     ) -> Run:
-        recorder = Recorder(log, kernel, epoch=epoch, about=about, patience=self._patience)
+        recorder = Recorder(log, kernel, epoch=epoch, about=about, patience=self._patience, said=said)
         driver = Driver(
             recorder,
+            family=self._family,
             owner=owner,
             distant=self._distant,
+            look=self._look,
+            clock=self._clock,
             lease=self._lease,
             grace=self._grace,
             only_effects=about["save"] == "effects",
+            restored=restored is not None,
             rerun=None if restored is None else restored.rerun,
         )
         if self._draining:
             driver.drain()  # it is on record, and leaves at its first idle moment
-        run = Run(log.run, driver)
+        run = Run(self, log.run, driver)
         self._drivers[log.run], self._runs[log.run] = driver, run
+
+        parent = about.get("parent")
 
         async def work() -> None:
             outcome: Outcome | None = None
@@ -495,6 +383,8 @@ class Runtime:
                         doubtful=restored.doubtful,
                         asked=restored.asked,
                     )
+                if parent is not None:
+                    await self._family.tell(log.run, parent, outcome)
             except Exception as raised:
                 # It belongs to whoever asks for the outcome; the other runs go on.
                 error = raised
@@ -505,6 +395,8 @@ class Runtime:
                 owning.let_go(owner)
                 del self._drivers[log.run], self._runs[log.run]
                 run._end(outcome, error)
+                if parent is not None:
+                    self.poke(parent["run"])  # it may leave now, if it only waited for this one
 
         self._tasks.start_soon(work, name=f"run {log.run}")
         return run

@@ -52,8 +52,21 @@ def _info(
         current_step=summary.get("current_step"),
         plan=summary.get("plan") or [],
         steps=summary.get("steps") or [],
-        waiting=tuple(Waiting(item["suspension"], item["payload"]) for item in summary.get("waiting") or ()),
+        waiting=tuple(
+            Waiting(
+                item["suspension"],
+                item["payload"],
+                item.get("answer"),
+                item.get("until"),
+                item.get("refused"),
+            )
+            for item in summary.get("waiting") or ()
+        ),
         until=detail.get("until"),
+        listening=tuple(summary.get("listening") or ()),
+        answered=summary.get("answered") or [],
+        parent=(detail.get("parent") or {}).get("run"),
+        children=tuple(child["run"] for child in summary.get("children") or ()),
         rules=summary.get("rules") or {},
         result=detail.get("result"),
         error=detail.get("error"),

@@ -25,7 +25,7 @@ from snaprt.store.agenda import Agenda, OwnHint, lease_over
 from snaprt.store.check import Report, check
 from snaprt.store.failures import Transient
 from snaprt.store.history import START, Buffer, History
-from snaprt.store.inbox import Inbox
+from snaprt.store.inbox import Given, Inbox
 from snaprt.store.lease import get_lease, put_lease
 from snaprt.store.objects import Objects, in_parallel
 
@@ -280,20 +280,30 @@ class Log(History):
         for each in packed:
             self._raws[each.section.name] = {base.number: base.raw for base in each.bases}
 
-    def put_answer(self, suspension: str, data: bytes, attempt: str | None = None) -> None:
+    def put_answer(self, slot: str, data: bytes, attempt: str | None = None) -> None:
         """Puts an answer into the inbox, signed. The first wins: raises AlreadyAnswered if there is one.
 
         Who makes the same answer again after a StoreError says so by the same `attempt`.
         """
         self._ready()
-        self._inbox.put(suspension, data, attempt or secrets.token_hex(16), self._insist)
+        self._inbox.put(slot, data, attempt or secrets.token_hex(16), self._insist)
 
-    def get_answer(self, suspension: str) -> bytes | None:
-        """The answer to a suspension, proven, or None. Raises Damaged or WrongKey."""
-        return self._inbox.get(suspension)
+    def put_message(self, stream: str, first: int, data: bytes, attempt: str) -> int:
+        """Puts a message behind the others of a stream and gives its number. `first` is from `free_message`;
+        who makes the same again after a StoreError says so by the same `first` and `attempt`."""
+        self._ready()
+        return self._inbox.put_next(stream, first, data, attempt, self._insist)
+
+    def free_message(self, stream: str) -> int:
+        """The number that the next message of a stream will have, or a later one."""
+        return self._inbox.free(stream)
+
+    def get_answer(self, slot: str) -> Given | None:
+        """What lies in a slot of the inbox, proven, or None. Raises Damaged or WrongKey."""
+        return self._inbox.get(slot)
 
     def answers(self) -> list[str]:
-        """The suspensions that have an answer in the inbox."""
+        """The slots of the inbox that have something in them."""
         return self._inbox.names()
 
     def put_lease(self, lease: dict[str, Any], seconds: float | None = None) -> None:

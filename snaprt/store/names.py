@@ -29,6 +29,11 @@ def checked_suspension(suspension: str) -> str:
     return _checked(suspension, "suspension id")
 
 
+def numbered(stream: str, number: int) -> str:
+    """The slot of a stream's message, counted from 1."""
+    return f"{stream}.m{number:012}"
+
+
 def _checked(name: str, what: str) -> str:
     if not isinstance(name, str) or not is_run(name):
         raise StoreError(

@@ -219,7 +219,7 @@ def test_suspensions_have_ids_fit_for_paths_and_give_their_answers() -> None:
     kernel.deliver(Answer("ask-1", "one"))
     kernel.advance()
     assert kernel.value == ["one", "two"]
-    assert kernel.suspensions["ask-2"].by == "ann"
+    assert kernel.waits.suspensions["ask-2"].by == "ann"
 
 
 def test_a_cancelled_run_may_clean_up_with_tools_first() -> None:

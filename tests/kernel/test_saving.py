@@ -187,7 +187,7 @@ def test_a_handle_is_refused_in_the_awaits_that_would_have_saved_it() -> None:
     assert TRACE == [("refused", 1)]
     assert [command.args for command in commands if isinstance(command, Call)] == [("c",)]
     assert kernel.steps[1].status == "refused"
-    assert kernel.suspensions["ask-1"].status == "refused"
+    assert kernel.waits.suspensions["ask-1"].status == "refused"
     restored(kernel)
 
 

@@ -100,7 +100,7 @@ def restore(url: str, size: int) -> None:
 
 
 def finished(kernel: Kernel) -> dict[str, Any]:
-    (suspension,) = kernel.suspensions
+    (suspension,) = kernel.open_suspensions()
     kernel.deliver(Answer(suspension, "yes"))
     kernel.advance()
     assert kernel.error is None

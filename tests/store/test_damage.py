@@ -201,7 +201,7 @@ def use(
     def inbox() -> None:
         found = log.get_answer("ask-1")
         assert found is not None
-        assert pickle.loads(found) == pickle.loads(answer)
+        assert pickle.loads(found.data) == pickle.loads(answer)
 
     actions = [newest, summary, headers, inbox, *(lambda n=n: read(n) for n in range(1, 9))]
     orders.shuffle(actions)

@@ -43,6 +43,12 @@ def cut(stream: bytes) -> list[bytes]:
     return [stream[at : at + 60_000] for at in range(0, len(stream), 60_000)]
 
 
+def inside(log: Log, slot: str) -> bytes:
+    found = log.get_answer(slot)
+    assert found is not None
+    return found.data
+
+
 def whole(parts: list[Any]) -> bytes:
     return b"".join(bytes(part) for part in parts)
 
@@ -254,7 +260,7 @@ def test_the_first_answer_wins_and_later_ones_are_told() -> None:
         log.put_answer("ask-1", b"no")
     with pytest.raises(AlreadyAnswered):
         log.put_answer("ask-1", b"yes")
-    assert log.get_answer("ask-1") == b"yes"
+    assert inside(log, "ask-1") == b"yes"
     assert log.answers() == ["ask-1"]
 
 
@@ -270,7 +276,7 @@ def test_an_answer_whose_acknowledgement_was_lost_counts_as_given() -> None:
 
     held.after = after
     log.put_answer("ask-1", b"yes")
-    assert log.get_answer("ask-1") == b"yes"
+    assert inside(log, "ask-1") == b"yes"
 
 
 def test_an_answer_to_another_suspension_or_run_is_not_one_to_this() -> None:

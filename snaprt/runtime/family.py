@@ -1,0 +1,112 @@
+"""Runs that started other runs: starting and cancelling a child, waking those of a run that was resumed, and
+telling a parent how its child ended.
+
+A child's id is made of its parent's and of the step that starts it, so starting it again finds it. How it
+ended is put into the parent's inbox by whoever saw it end, or sees later that it has: the first wins, and
+they all say the same. Nobody keeps a parent in a process for that: it may sleep, and be woken by its inbox.
+
+This file must not know how runs are driven: it asks the runtime that owns it.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from snaprt import state
+from snaprt.errors import (
+    AlreadyAnswered,
+    CallFailed,
+    NotSerialisable,
+    RunBusy,
+    RunExists,
+    SnaprtError,
+    UnknownRun,
+)
+from snaprt.kernel.kernel import child_slot
+from snaprt.kernel.waiting import child_run
+from snaprt.runtime.outcomes import Cancelled, Completed, Failed, Outcome
+
+if TYPE_CHECKING:
+    from snaprt.runtime.runtime import Runtime
+
+logger = logging.getLogger("snaprt")
+
+
+class Family:
+    """What a runtime's runs have to do with each other."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def starting(self, parent: str, step: int) -> Callable[..., Awaitable[str]]:
+        """The function that this step of the parent calls, with the agent and its arguments."""
+        return functools.partial(self._start, {"run": parent, "step": step})
+
+    async def _start(
+        self, parent: Mapping[str, Any], agent: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> str:
+        run = child_run(parent["run"], parent["step"])
+        try:
+            await self._runtime.begin(agent, args, kwargs, run, parent)
+        except RunExists:
+            about = await self._runtime.about(run)
+            if about.get("parent") != dict(parent):
+                raise CallFailed(
+                    f"The id of the child, {run}, is taken by a run that isn't one of {parent['run']}'s. "
+                    f"Remove that run, or start the parent under another id."
+                ) from None
+            await self.wake([run])
+        return run
+
+    async def cancel(self, run: str) -> None:
+        """Ask a child to end, and have it clean up here if nobody else has it in hand."""
+        try:
+            if await self._runtime.cancel(run, "its parent was cancelled"):
+                await self.wake([run])
+        except UnknownRun:
+            pass  # it was never started
+
+    def busy(self, children: Iterable[str]) -> bool:
+        """Whether this process has one of these in hand, so that its end is near."""
+        return any(self._runtime.has_in_hand(child) for child in children)
+
+    async def wake(self, children: Iterable[str]) -> None:
+        """Go on with the children of a run that goes on here, as far as they can and nobody else does it."""
+        for child in children:
+            try:
+                await self._runtime.resume(child)
+            except RunBusy:
+                continue
+            except SnaprtError as error:
+                logger.warning("Child run %s can't go on here, its parent waits for it: %s", child, error)
+
+    async def tell(self, run: str, parent: Mapping[str, Any], outcome: Outcome | None) -> None:
+        """Put how a child ended, if it has, into its parent's inbox. A store that fails is only logged:
+        whoever resumes one of the two does it again."""
+        if not isinstance(outcome, Completed | Failed | Cancelled):
+            return
+        slot = child_slot(parent["step"])
+        try:
+            await self._runtime.put(parent["run"], slot, _ended(outcome), by=run)
+        except (AlreadyAnswered, UnknownRun):
+            pass  # told before, or nobody is left to be told
+        except SnaprtError as error:
+            logger.warning("Run %s couldn't be told how its child %s ended: %s", parent["run"], run, error)
+
+
+def _ended(outcome: Completed | Failed | Cancelled) -> tuple[str, Any]:
+    """What `child` takes in."""
+    match outcome:
+        case Completed(value=value):
+            return "completed", value
+        case Cancelled(reason=reason):
+            return "cancelled", reason
+        case Failed(error=error):
+            try:
+                state.dump(error)
+            except NotSerialisable:
+                return "failed", SnaprtError(f"{type(error).__name__}: {error}")
+            return "failed", error

@@ -1,0 +1,100 @@
+"""Putting something into a run's inbox, from any process that has the key: checked as far as that goes
+without the agent's code, since what lies in a slot counts for ever.
+
+Questions of snaprt itself (an approval, a call in doubt) know their answers, those with a type show its JSON
+Schema, and others take anything. This file must not know who takes in what is put.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from snaprt.errors import AlreadyAnswered, UnknownSuspension, UsageError
+from snaprt.kernel.approvals import mistake
+from snaprt.kernel.questions import is_name
+from snaprt.runtime.doubts import misread
+from snaprt.runtime.owning import clock
+
+
+def slot_for(
+    run: str, summary: Mapping[str, Any], suspension: str | None, value: Any, *, early: bool = False
+) -> tuple[str, str]:
+    """The question that `value` answers, and the slot of its answer; `summary` is what the run's log says.
+
+    `early`: also a question by name that wasn't asked yet. Raises UnknownSuspension, AlreadyAnswered, and
+    UsageError for a value that can't be its answer.
+    """
+    questions = {item["suspension"]: item for item in summary.get("waiting") or ()}
+    if suspension is None and len(questions) == 1:
+        suspension = next(iter(questions))
+    if suspension is None or suspension not in questions:
+        for closed in summary.get("answered") or ():
+            if closed["suspension"] == suspension:
+                raise AlreadyAnswered(_closed(run, closed))
+        if early and suspension is not None and is_name(suspension.split(".")[0]):
+            return suspension, suspension
+        raise UnknownSuspension(_which(run, list(questions), suspension))
+    question = questions[suspension]
+    wrong, expected = _wrong(question, value)
+    if wrong is not None:
+        raise UsageError(f"{value!r} doesn't answer {suspension} of run {run}: {wrong}. Answer {expected}.")
+    return suspension, question.get("slot", suspension)
+
+
+def _wrong(question: Mapping[str, Any], value: Any) -> tuple[str | None, str]:
+    """What is wrong with an answer, if anything, and what it should be."""
+    payload = question["payload"]
+    if isinstance(payload, dict) and set(payload) == {"approve", "args", "kwargs"}:
+        known = '{"approved": true}, {"approved": false, "reason": "…"} or {"approved": true, "args": […]}'
+        return mistake(value), known
+    if isinstance(payload, dict) and "in_doubt" in payload:
+        return misread(value), '{"done": VALUE}, {"retry": true} or {"fail": "REASON"}'
+    schema = question.get("answer")
+    if schema is None or not _is_json(value):
+        return None, ""  # a value that is no JSON is held against the type itself, where that is
+    return unfit(schema, value), f"what fits {json.dumps(schema)}"
+
+
+def unfit(schema: Mapping[str, Any], value: Any) -> str | None:
+    """What is wrong with a value by its JSON Schema; None if it fits."""
+    import jsonschema  # type: ignore[import-untyped]  # ships no types; and only answers with a type need it
+
+    worst = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(value))
+    if worst is None:
+        return None
+    place = worst.json_path.removeprefix("$").lstrip(".")
+    return f"{f'{place}: ' if place else ''}{worst.message}"
+
+
+def _is_json(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_json, value))
+    if isinstance(value, dict):
+        return all(type(name) is str and _is_json(each) for name, each in value.items())
+    return value is None or type(value) in (str, int, float, bool)
+
+
+def _closed(run: str, closed: Mapping[str, Any]) -> str:
+    name, at = closed["suspension"], closed.get("at")
+    when = f" at {clock(at)}" if at is not None else ""
+    if closed["status"] == "answered":
+        by = f" by {closed['by']}" if closed.get("by") else ""
+        return f"{name} of run {run} was answered{by}{when}; the first answer counts."
+    if closed["status"] == "expired":
+        return f"The time of {name} of run {run} is over{when}: the run went on without an answer."
+    return f"{name} of run {run} isn't waited for any more: it was {closed['status']}."
+
+
+def _which(run: str, names: list[str], asked: str | None) -> str:
+    if asked is not None and is_name(asked.split(".")[0]):
+        early = " To answer it before it is asked, say early=True (--early)."
+    else:
+        early = ""
+    if not names:
+        return f"Run {run} waits for no answer. Look with `snaprt show {run}`.{early}"
+    listed = ", ".join(names)
+    if asked is None:
+        return f"Run {run} has several questions open: {listed}. Say which with suspension= (--suspension)."
+    return f"Run {run} has no open question {asked!r}. Open: {listed}.{early}"
