@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import reprlib
+from enum import Enum
 from typing import Any
 
 LIMIT = 2048
@@ -86,7 +87,23 @@ def _copy(value: Any, budget: list[int], depth: int) -> Any:
         if any(type(key) is not str for key in value):
             raise _NotShowable
         return {_copy(key, budget, depth - 1): _copy(item, budget, depth - 1) for key, item in value.items()}
+    if isinstance(value, Enum):
+        return _copy(value.value, budget, depth - 1)
+    names = getattr(kind, "__dataclass_fields__", None) or getattr(kind, "__pydantic_fields__", None)
+    if type(names) is dict:
+        return _copy(_fields(value, names), budget, depth)
     raise _NotShowable
+
+
+def _fields(value: Any, names: dict[str, Any]) -> dict[str, Any]:
+    """A dataclass's or model's fields, as a person would have written them; without those that its `repr`
+    leaves out, and those that aren't set."""
+    try:
+        return {
+            name: getattr(value, name) for name, each in names.items() if each.repr and hasattr(value, name)
+        }
+    except Exception:  # a field may be a property
+        raise _NotShowable from None
 
 
 def _take(budget: list[int], cost: int) -> None:

@@ -8,8 +8,11 @@ import inspect
 import json
 import pickle
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
+import pydantic
 import pytest
 
 from snaprt.errors import OutsideAgent
@@ -392,3 +395,36 @@ def test_every_summary_is_json() -> None:
     assert len(seen) == 3
     fields = json.loads(seen[0])
     assert {"current_step", "plan", "steps", "waiting", "rules"} <= set(fields)
+
+
+class Size(Enum):
+    SMALL = "s"
+
+
+@dataclass
+class Parcel:
+    size: Size
+    cents: int
+    secret: str = field(default="x", repr=False)
+
+
+class Order(pydantic.BaseModel):
+    parcels: list[Parcel]
+    note: str | None = None
+    token: str = pydantic.Field("t", repr=False)
+
+
+def test_models_dataclasses_and_enums_are_shown_as_a_person_would_write_them() -> None:
+    order = Order(parcels=[Parcel(Size.SMALL, 5)])
+    assert preview(order) == {"parcels": [{"size": "s", "cents": 5}], "note": None}
+    slotted = dataclass(slots=True)(type("Slotted", (), {"__annotations__": {"a": int, "b": int}}))
+    value = slotted(1, 2)
+    del value.b
+    assert preview(value) == {"a": 1}
+
+
+def test_what_a_model_keeps_secret_isnt_shown() -> None:
+    class Login(pydantic.BaseModel):
+        password: pydantic.SecretStr
+
+    assert "hunter2" not in str(preview(Login(password=pydantic.SecretStr("hunter2"))))

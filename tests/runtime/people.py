@@ -147,6 +147,18 @@ async def stubborn() -> Any:
     return "still here"
 
 
+@snaprt.tool(approval=True)
+async def pay_approved(ledger: str, cents: int, *, idempotency_key: str) -> str:
+    note(ledger, f"pay {cents} {idempotency_key}")
+    return f"paid {cents}"
+
+
+async def pays_thrice(ledger: str) -> Any:
+    """Three equal calls at once, each of which has to be approved."""
+    got = await asyncio.gather(*(pay_approved(ledger, 100) for _ in range(3)), return_exceptions=True)
+    return [str(each) for each in got]
+
+
 # --- children -------------------------------------------------------------------------------------
 
 

@@ -404,3 +404,29 @@ async def test_a_run_that_has_ended_cant_be_cancelled(url: str) -> None:
     async with snaprt.Runtime(url) as rt:
         with pytest.raises(snaprt.UsageError, match="has ended"):
             await rt.cancel("r")
+
+
+# --- approvals (openai-agents #5141, #2487) -------------------------------------------------------
+
+
+async def test_an_approval_isnt_lost_or_mixed_up_among_equal_calls(url: str, ledger: str) -> None:
+    asleep = await start(url, people.pays_thrice, ledger)
+    assert [each.payload["args"][1] for each in asleep.waiting] == [100, 100, 100]
+    one, two, three = (each.suspension for each in asleep.waiting)
+    assert len({one, two, three}) == 3
+    still = await resumed(url, (two, {"approved": False, "reason": "no"}))
+    assert [each.suspension for each in still.waiting] == [one, three]
+    done = await resumed(
+        url, (three, {"approved": True}), (one, {"approved": True, "args": [ledger, 1], "kwargs": {}})
+    )
+    assert done.value == ["paid 1", "no", "paid 100"]
+    assert sorted(line.split()[1] for line in lines(ledger)) == ["1", "100"]
+
+
+async def test_an_approved_call_isnt_asked_for_ever(url: str, ledger: str) -> None:
+    asleep = await start(url, people.pays_thrice, ledger)
+    await resumed(url, *((each.suspension, {"approved": True}) for each in asleep.waiting))
+    async with snaprt.Runtime(url) as rt:
+        info = await rt.show("r")
+    assert info.status == "completed"
+    assert len(info.answered) == 3
