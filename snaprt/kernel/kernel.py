@@ -250,7 +250,7 @@ class Kernel:
 
     def open_children(self) -> dict[str, str]:
         """The runs whose end is waited for, by the suspension that does."""
-        return {name: each.payload for name, each in self.waits.of_kind("child").items()}
+        return {name: str(each.child) for name, each in self.waits.of_kind("child").items()}
 
     def judged(self, suspension: str, value: Any) -> Any:
         """An answer as the question's type has it. Raises WrongAnswer."""

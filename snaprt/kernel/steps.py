@@ -77,6 +77,8 @@ class Suspension:
     """The same as JSON Schema, for those who don't have the type."""
     until: float | None = None
     """When it expires, by the clock of the agent loop."""
+    child: str | None = None
+    """The run whose end is waited for."""
     mistakes: tuple[str, ...] = ()
     """Why answers that were given weren't taken."""
 

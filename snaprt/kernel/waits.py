@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from snaprt.kernel.loop import AgentLoop
 
 
+_SHOWN = 100
+"""Of the questions that are over, so many are shown, the newest: a summary stands in every record."""
+
+
 class NoDefault:
     """Stands where `suspend` was given no default: a class, since it has to be the same after a restore."""
 
@@ -84,9 +88,9 @@ class Waits:
             Suspension(suspension, payload, name=name, expected=expected, schema=shape, until=until)
         )
 
-    def open_child(self, suspension: str, payload: Any) -> AskFuture:
+    def open_child(self, suspension: str, run: str) -> AskFuture:
         """The wait for the end of a child."""
-        return self._open(Suspension(suspension, payload, kind="child"))
+        return self._open(Suspension(suspension, None, kind="child", child=run))
 
     def _open(self, suspension: Suspension) -> AskFuture:
         future = AskFuture(loop=self._loop, suspension=suspension.id)
@@ -160,7 +164,10 @@ class Waits:
             timer.cancel()
         future = self._futures.pop(suspension, None)
         if future is not None:
-            self.suspensions[suspension] = replace(found, status=status, by=by, at=at)
+            # What was asked isn't needed any more, and may be large.
+            self.suspensions[suspension] = replace(
+                found, status=status, by=by, at=at, payload=None, expected=None, schema=None
+            )
         return future
 
     # --- what is open -------------------------------------------------------------------------
@@ -202,10 +209,10 @@ class Waits:
                 {"suspension": each.id, "status": each.status, "by": each.by, "at": each.at}
                 for each in self.suspensions.values()
                 if each.kind == "question" and each.status != "open"
-            ],
+            ][-_SHOWN:],
             "listening": [name for name, stream in self.streams.items() if stream.wanted],
             "children": [
-                {"run": each.payload, "status": "open" if each.status == "open" else "ended"}
+                {"run": each.child, "status": "open" if each.status == "open" else "ended"}
                 for each in self.suspensions.values()
                 if each.kind == "child"
             ],

@@ -139,8 +139,13 @@ class Mail:
         for slot in wants:
             if slot in there:
                 given = await patiently(what, self._patience, self._log.get_answer, slot)
-                if given is not None:
+                if given is not None and not self._is_late(wants[slot], given):
                     letters.append(Letter(wants[slot], given))
         if letters:
             self._next = 0.0  # where one is, the next may be
         return letters
+
+    def _is_late(self, wants: Wanted, given: Given) -> bool:
+        """Whether an answer was given when the question's time was over."""
+        question = self._kernel.waits.suspensions.get(wants.suspension or "")
+        return question is not None and question.until is not None and given.at > question.until

@@ -8,6 +8,7 @@ Schema, and others take anything. This file must not know who takes in what is p
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,6 +38,11 @@ def slot_for(
             return suspension, suspension
         raise UnknownSuspension(_which(run, list(questions), suspension))
     question = questions[suspension]
+    if question.get("until") is not None and question["until"] < time.time():
+        raise AlreadyAnswered(
+            f"The time of {suspension} of run {run} was over at {clock(question['until'])}: when the run is "
+            "next resumed it goes on without an answer."
+        )
     wrong, expected = _wrong(question, value)
     if wrong is not None:
         raise UsageError(f"{value!r} doesn't answer {suspension} of run {run}: {wrong}. Answer {expected}.")

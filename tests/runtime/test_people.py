@@ -11,7 +11,8 @@ import anyio
 import pytest
 
 import snaprt
-from snaprt.store import Log
+from snaprt.kernel import Kernel
+from snaprt.store import Log, Store
 from tests.runtime import people
 from tests.runtime.test_runtime import lines
 
@@ -210,8 +211,8 @@ async def test_a_name_that_could_be_taken_for_another_slot_is_refused(name: str)
 class Jumping:
     """A clock that is told what time it is."""
 
-    def __init__(self) -> None:
-        self.now = 1_900_000_000.0
+    def __init__(self, now: float = 1_900_000_000.0) -> None:
+        self.now = now
 
     def __call__(self) -> float:
         return self.now
@@ -242,6 +243,34 @@ async def test_an_answer_given_in_time_isnt_lost_because_the_run_woke_late(url: 
         await rt.answer("r", "somebody")
     clock.now += 1_000_000
     assert (await resumed(url, clock=clock)).value == "somebody"
+
+
+async def test_an_answer_that_came_too_late_isnt_taken_because_the_run_woke_later_still(url: str) -> None:
+    began = time.time()
+    clock = Jumping(began - 7200)
+    await start(url, people.patient, 3600, clock=clock)
+    async with snaprt.Runtime(url) as rt:
+        with pytest.raises(snaprt.AlreadyAnswered, match="The time of ask-1 of run r was over at"):
+            await rt.answer("r", "late")
+        await rt.put("r", "ask-1", "late")  # as one with a slow clock would
+    clock.now = began
+    assert (await resumed(url, clock=clock)).value == "nobody"
+
+
+async def test_what_was_asked_isnt_kept_when_it_is_answered(url: str) -> None:
+    async def asks() -> None:
+        for _ in range(2):
+            await snaprt.suspend("x" * 100_000)
+
+    await start(url, asks)
+    await resumed(url, (None, 1))
+    newest = Store.open(url).log("r").newest_state()
+    assert newest is not None
+    kernel = Kernel.load(newest.sections["state"])
+    try:
+        assert [each.payload for each in kernel.waits.suspensions.values()] == [None, "x" * 100_000]
+    finally:
+        kernel.release()
 
 
 async def test_an_answer_after_the_time_is_over_is_told_so(url: str) -> None:
