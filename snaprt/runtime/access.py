@@ -212,10 +212,19 @@ class Access:
             raise UsageError("This Runtime isn't open. Use it as `async with snaprt.Runtime(url) as rt:`.")
         return self._store
 
-    async def _refuse_if_busy(self, log: Log, last: Header) -> None:
-        """Raise RunBusy while the run's owner is taken to be alive."""
+    async def _refuse_if_busy(self, log: Log, last: Header, wary: bool = False) -> None:
+        """Raise RunBusy while the run's owner is taken to be alive; `wary`, while its death may be the run's
+        doing, too."""
         claim = await self._patiently("Reading the store", restore.newest_claim, log)
         owner = claim.detail["owner"]
+        deaths = restore.deaths(log)
+        if wary and deaths > 1 and claim.detail["look"] > time.time():
+            busy = RunBusy(
+                f"Run {log.run} was in hand {deaths} times, and each time its process died before it got any "
+                f"further. Workers leave it alone until {owning.clock(claim.detail['look'])}."
+            )
+            busy.until = claim.detail["look"]
+            raise busy
         if owning.gone(owner):
             return
         until = last.time + claim.detail["lease"]

@@ -192,13 +192,15 @@ class Runtime(Access):
         rules: Literal["recorded", "current"] | None = None,
         steal: bool = False,
         retry: bool = False,
+        wary: bool = False,
     ) -> Run:
         """Take a run over and go on exactly where its log says it stood.
 
         `agent` is today's function where it can't be imported by name (a script); it is asked for its
         rules only. `steal` takes the run from an owner whose lease still holds: that one is fenced before its
         next effect. `retry` goes on with a failed run from its last whole state; what failed since is called
-        again. Nothing is written where there is nothing to do: a run that still waits is given back as
+        again. `wary` leaves a run alone for a while over which one owner after the other died (RunBusy), as
+        workers do. Nothing is written where there is nothing to do: a run that still waits is given back as
         Suspended. Raises UnknownRun, RunBusy, RulesChanged, CodeChanged, Damaged, WrongKey.
         """
         if rules not in (None, "recorded", "current"):
@@ -213,7 +215,7 @@ class Runtime(Access):
                 await self._family.tell(run_id, last.detail["parent"], outcome)
             return Run(self, run_id, outcome=outcome)
         if last.detail["status"] == "running" and not steal:
-            await self._refuse_if_busy(log, last)
+            await self._refuse_if_busy(log, last, wary)
         restore.check_interpreter(run_id, last.interpreter)
 
         restored = await self._patiently("Restoring", restore.restore, log, retry, self._clock)

@@ -7,7 +7,8 @@ are removed, but for those that came before what they announce.
 
     somebody has the run in hand    look again when its lease is over
     it can't be taken up            look again in 30 s, a minute, two … an hour; how often is in its name
-    it killed its process           whoever claimed it has put that look far off beforehand (`owning.look_at`)
+    it killed its process           whoever claimed it has put that look far off beforehand, and the record of
+                                    the claim says until when (`owning.look_at`)
 
 So a worker keeps nothing between two looks but names it needn't look at for some seconds, and those are
 bounded: it may be killed at any time, and another goes on. This file must not know what a run waits for.
@@ -204,7 +205,7 @@ class Worker:
             self._rest(hints, longest=_NEVER_CAME)
             return
         began = time.time()
-        taken = await self._runtime.resume(run)
+        taken = await self._runtime.resume(run, wary=True)
         if self._stopped and not taken.in_hand:
             return
         if taken.in_hand:

@@ -32,8 +32,8 @@ import snaprt
 from snaprt.store.log import Log
 from tests.store import s3_server
 
-_forks = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
-_forks.set_forkserver_preload(["tests.crash.lives", "examples.refund", "s3fs"])
+forks = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
+forks.set_forkserver_preload(["tests.crash.lives", "tests.crash.errands", "s3fs"])
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ class Life:
         options: Mapping[str, Any] | None = None,
         gate: Any = None,
     ) -> None:
-        self._receive, send = _forks.Pipe(duplex=False)
+        self._receive, send = forks.Pipe(duplex=False)
         environment = {**place.environment, "SNAPRT_KEY": os.environ["SNAPRT_KEY"]}
-        self.process = _forks.Process(
+        self.process = forks.Process(
             target=_live,
             args=(send, environment, place.url, run, agent, args, dies, dict(options or {}), gate),
             daemon=True,
@@ -124,7 +124,7 @@ class Life:
 
 def gate(parties: int) -> Any:
     """A barrier for so many lives to act at the same moment."""
-    return _forks.Barrier(parties)
+    return forks.Barrier(parties)
 
 
 def ended(place: Place, run: str, agent: str, args: tuple[Any, ...]) -> dict[str, Any]:

@@ -339,6 +339,29 @@ async def test_a_run_whose_owners_die_one_after_the_other_is_left_alone_ever_lon
     assert hints(held) == set()
 
 
+async def test_no_hint_hurries_a_run_whose_owners_died_and_a_person_may(
+    held: Held, ledger: str, dying_at: Dying
+) -> None:
+    with dying_at("result"):
+        async with runtime(lease=10.0) as rt:
+            await (await rt.start(many_reads, ledger, 1, run_id="r")).outcome()
+    with dying_at("result"):
+        async with runtime(lease=10.0) as rt:
+            await (await rt.resume("r")).outcome()
+    Agenda(held).now("r")
+    Agenda(held).at("r", time.time() - 1, "1")
+    async with working() as told:
+        await told.until(lambda: ("r", "busy") in hints(held))
+        (off,) = [hint for hint in Agenda(held).all() if hint.what == "busy"]
+        assert off.at > time.time() + 30
+        assert told.looks == []
+        with pytest.raises(snaprt.RunBusy, match="in hand 2 times, and each time its process died"):
+            async with runtime() as rt:
+                await rt.resume("r", wary=True)
+    async with runtime() as rt:
+        assert isinstance(await (await rt.resume("r")).outcome(), snaprt.Completed)
+
+
 async def test_what_was_announced_and_what_is_foreign_does_no_harm(held: Held, ledger: str) -> None:
     await suspended(ledger, "r")
     Agenda(held).now("nobody", "ask-1")
