@@ -382,7 +382,12 @@ class Driver:
         end = ending(self.kernel)
         # The last whole state stays what it is: a failed run goes on from there when it is tried again.
         await self._recorder.append(
-            "finish", end.detail, values={"outcome": end.dump}, status=end.status, with_state=False, look=None
+            "finish",
+            end.detail,
+            values={"outcome": end.dump},
+            status=end.status,
+            with_state=False,
+            look=time.time() if self._recorder.of_parent else None,  # until its parent has been told
         )
         return end.outcome
 

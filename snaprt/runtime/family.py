@@ -83,11 +83,11 @@ class Family:
             except SnaprtError as error:
                 logger.warning("Child run %s can't go on here, its parent waits for it: %s", child, error)
 
-    async def tell(self, run: str, parent: Mapping[str, Any], outcome: Outcome | None) -> None:
-        """Put how a child ended, if it has, into its parent's inbox. A store that fails is only logged:
-        whoever resumes one of the two does it again."""
+    async def tell(self, run: str, parent: Mapping[str, Any], outcome: Outcome | None) -> bool:
+        """Put how a child ended, if it has, into its parent's inbox; says whether that is done. A store that
+        fails is only logged: whoever resumes one of the two does it again."""
         if not isinstance(outcome, Completed | Failed | Cancelled):
-            return
+            return False
         slot = child_slot(parent["step"])
         try:
             await self._runtime.put(parent["run"], slot, _ended(outcome), by=run)
@@ -95,6 +95,8 @@ class Family:
             pass  # told before, or nobody is left to be told
         except SnaprtError as error:
             logger.warning("Run %s couldn't be told how its child %s ended: %s", parent["run"], run, error)
+            return False
+        return True
 
 
 def _ended(outcome: Completed | Failed | Cancelled) -> tuple[str, Any]:

@@ -46,6 +46,11 @@ class Recorder:
         self._unwritten: state.Dump | None = None
 
     @property
+    def of_parent(self) -> bool:
+        """Whether another run waits to be told how this one ends."""
+        return "parent" in self._about
+
+    @property
     def pending(self) -> bool:
         """Whether the state of this moment is dumped and not yet in the log."""
         return self._unwritten is not None

@@ -385,8 +385,8 @@ class Runtime(Access):
                         doubtful=restored.doubtful,
                         asked=restored.asked,
                     )
-                if parent is not None:
-                    await self._family.tell(log.run, parent, outcome)
+                if parent is not None and await self._family.tell(log.run, parent, outcome):
+                    await anyio.to_thread.run_sync(log.done)
             except Exception as raised:
                 # It belongs to whoever asks for the outcome; the other runs go on.
                 error = raised

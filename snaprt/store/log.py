@@ -317,6 +317,11 @@ class Log(History):
         """The newest lease; empty if there is none."""
         return get_lease(self._objects, self.run, self._keyring)
 
+    def done(self) -> None:
+        """Nobody needs to look at the run any more: takes the hint of its last record away."""
+        self._hint.before(None, self._newest, moves=False)
+        self._hint.after(None)
+
     def verify(self) -> Report:
         """Reads the whole run and lists everything that is wrong with it."""
         return check(self._objects, self.run, self._keyring)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -12,7 +13,7 @@ import pytest
 
 import snaprt
 from snaprt.store import Agenda
-from tests.runtime.agents import breaks, sleeps, support, two_questions
+from tests.runtime.agents import breaks, pay, sleeps, support, two_questions
 from tests.store.held import KEYRING, Held, store
 
 pytestmark = pytest.mark.anyio
@@ -74,14 +75,19 @@ async def test_a_run_in_a_live_owners_hands_is_not_removed_and_by_force_its_owne
     held: Held, ledger: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with runtime() as owner, runtime() as other:
-        run = await owner.start(sleeps, ledger, 0.5, run_id="r")
+        run = await owner.start(pays_late, ledger, run_id="r")
         with pytest.raises(snaprt.RunBusy, match="seems to be alive"):
             await other.remove("r")
         monkeypatch.setattr("snaprt.store.store.remove", lambda *_: 0)  # slower than the owner's next record
         await other.remove("r", force=True)
         with pytest.raises(snaprt.Fenced):
             await run.outcome()
-    assert Path(ledger).read_text().splitlines() == ["look before", "look after"]
+    assert Path(ledger).read_text() == ""
+
+
+async def pays_late(ledger: str) -> None:
+    await asyncio.sleep(0.5)
+    await pay(ledger, 5)
 
 
 async def test_a_removal_and_a_resume_at_the_same_moment_do_not_both_win(

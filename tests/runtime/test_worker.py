@@ -475,3 +475,35 @@ async def test_a_worker_remembers_nothing_of_runs_that_sleep(held: Held, ledger:
     for number in range(10_000):
         Agenda(held).at(f"r-{number}", time.time() + 86_400 + 3 * number, "1")
     assert await peak() < few + 100_000
+
+
+# --- children -----------------------------------------------------------------------------------------
+
+
+async def asked_child() -> str:
+    return str(await snaprt.suspend("child?"))
+
+
+async def waiting_parent() -> str:
+    return f"parent of {await snaprt.child(asked_child)}"
+
+
+async def test_a_parent_goes_on_when_its_child_has_ended_though_nobody_told_it(
+    held: Held, ledger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with runtime() as rt:
+        await (await rt.start(waiting_parent, run_id="r")).outcome()
+        (child,) = [info.run for info in await rt.list() if info.run != "r"]
+        await rt.answer(child, "yes")
+    with monkeypatch.context() as patch:
+
+        async def dies(*_: object) -> bool:
+            return False
+
+        patch.setattr("snaprt.runtime.family.Family.tell", dies)
+        async with runtime() as rt:
+            outcome = await (await rt.resume(child)).outcome()
+            assert isinstance(outcome, snaprt.Completed)
+    async with working() as told:
+        await told.until(lambda: told.left("r") and not hints(held))
+    assert told.left("r") == [snaprt.Completed("r", "parent of yes")]
