@@ -28,8 +28,9 @@ class RunEvent:
 
     `kind` is one of: started, called (a step that isn't a read is about to be made), returned and failed (a
     step ended), emitted (`value` is what `snaprt.emit` was given, `step` the tool's if it was one),
-    suspended, answered, refused (an answer that was none), received (a message), cancelling, resumed (a
-    process took the run over), finished (`detail` has its status). `detail` holds what the record says."""
+    suspended, answered, child_ended, refused (an answer that was none), received (a message), cancelling,
+    resumed (a process took the run over), finished (`detail` has its status). `detail` holds what the record
+    says."""
 
     run: str
     record: int
@@ -101,5 +102,5 @@ def _kind(taken: Mapping[str, Any]) -> str:
     if "refused" in taken:
         return "refused"
     if "suspension" in taken:
-        return "answered"
+        return "child_ended" if taken["suspension"].startswith("_child-") else "answered"
     return "received" if "inbox" in taken else "cancelling"

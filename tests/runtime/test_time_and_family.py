@@ -176,6 +176,12 @@ async def test_a_watcher_is_told_all_in_order_across_processes(url: str, ledger:
     ]  # fmt: skip
 
 
+async def test_a_watcher_of_a_parent_is_told_of_its_children(url: str, ledger: str) -> None:
+    await start(url, people.parent_of_broken, ledger)
+    kinds = [kind for kind, _ in await told(url)]
+    assert kinds == ["started", "called", "returned", "child_ended", "finished"]
+
+
 async def test_a_watcher_sees_what_a_tool_shows_while_it_works(url: str, ledger: str) -> None:
     async with snaprt.Runtime(url) as rt, anyio.create_task_group() as group:
         seen: list[Any] = []
