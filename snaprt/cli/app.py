@@ -218,13 +218,18 @@ def resume(
                     # Right after a crash nobody has looked yet which calls are in doubt; a resume does.
                     await (await runtime.resume(run_id, agent=today, steal=steal)).outcome()
                     await runtime.answer(run_id, verdict, suspension=suspension, by=session.who())
-            return await runtime.resume(
-                run_id,
-                agent=today,
-                rules=None if rules is None else rules.value,
-                steal=steal,
-                retry=retry,
-            )
+            try:
+                return await runtime.resume(
+                    run_id,
+                    agent=today,
+                    rules=None if rules is None else rules.value,
+                    steal=steal,
+                    retry=retry,
+                )
+            except Exception as refusal:
+                if answer is not None or verdict is not None:
+                    refusal.add_note("Your answer is kept: leave it out when you resume.")
+                raise
 
         return await session.follow(runtime, take, settings.screen(), settings.url, resumed=True)
 

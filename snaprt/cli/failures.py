@@ -63,7 +63,12 @@ def words(error: BaseException) -> str:
 
 
 def paragraph(error: BaseException) -> str:
-    """What to tell a person. Errors of the family are written for that; others are introduced."""
+    """What to tell a person, notes included."""
+    return " ".join([_introduced(error), *map(str, getattr(error, "__notes__", ()))])
+
+
+def _introduced(error: BaseException) -> str:
+    """Errors of the family are written for people; others are introduced."""
     text = words(error)
     if isinstance(error, errors.SnaprtError):
         return text or type(error).__name__

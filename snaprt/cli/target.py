@@ -68,6 +68,8 @@ def _load_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
             raise _broken(name, error) from error
+        if Path(name).is_file():
+            raise _no_source(name) from error
         hint = ""
         if Path(name + ".py").exists():  # only when -P keeps the directory off the path
             hint = f" There is a file {name}.py here: try {name}.py:…"
@@ -79,6 +81,10 @@ def _load_module(name: str) -> ModuleType:
         raise _broken(name, error) from error
 
 
+def _no_source(place: str) -> UsageError:
+    return UsageError(f"The file {place} isn't Python source: its name has to end in .py.")
+
+
 def _load_file(place: str) -> ModuleType:
     path = Path(place).expanduser()
     if not path.is_file():
@@ -87,7 +93,7 @@ def _load_file(place: str) -> ModuleType:
     path = path.resolve()
     spec = importlib.util.spec_from_file_location(path.name, path)
     if spec is None or spec.loader is None:
-        raise UsageError(f"The file {place} isn't Python source: its name has to end in .py.")
+        raise _no_source(place)
     module = importlib.util.module_from_spec(spec)
     modules.by_value(module)
     # Its folder stays on the path, as for any script: a tool may well import a sibling when it is called.

@@ -199,6 +199,12 @@ def open_objects(url: str, fenced: bool, options: dict[str, Any]) -> tuple[Objec
         )
     protocol = fsspec.utils.get_protocol(url)
     if protocol in _LOCAL:
+        meant = url.partition(":")[0].lower()
+        if meant in WAYS and meant not in _LOCAL:
+            raise StoreError(
+                f"The store {url} names a folder, and looks like a URL of {meant}://. Write it with both "
+                f"slashes; or as ./{url} if the folder is meant."
+            )
         path = fsspec.core.strip_protocol(url)
         if os.path.exists(path) and not os.path.isdir(path):
             raise StoreError(f"The store {url} is a file; a store is a folder.")
@@ -211,8 +217,8 @@ def open_objects(url: str, fenced: bool, options: dict[str, Any]) -> tuple[Objec
             )
         raise StoreError(
             f"The store {url}: no way is known to create an object only if it is absent through "
-            f"{protocol!r}, "
-            f'so two processes could own one run. Say fencing="off" if never more than one works on it.'
+            f"{protocol!r}, so two processes could own one run. Use a path or s3://, for one; or in Python "
+            f'Runtime(url, fencing="off"), if never more than one works on it.'
         )
     if protocol in ("s3", "s3a"):
         # By default botocore waits a minute for a connection and tries five times, and s3fs five times

@@ -347,6 +347,19 @@ def test_changed_rules_are_refused_with_a_difference_until_one_is_chosen(tmp_pat
         assert lines(done)[-1]["result"] == {"model": model}, done.stderr
 
 
+def test_a_refused_resume_says_that_the_answer_given_with_it_is_kept(tmp_path: Path) -> None:
+    agent = tmp_path / "my_agents.py"
+    text = "import snaprt\nasync def ask():\n    return await snaprt.suspend('?')\n"
+    agent.write_text(text)
+    assert snaprt("run", "my_agents:ask", "--run-id", "r", cwd=tmp_path).returncode == 0
+    agent.rename(tmp_path / "elsewhere.txt")
+    shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+    assert "Your answer is kept" in snaprt("resume", "r", "--answer", "7", cwd=tmp_path).stderr
+    assert "Your answer is kept" not in snaprt("resume", "r", cwd=tmp_path).stderr
+    agent.write_text(text)
+    assert lines(snaprt("resume", "r", "--json", cwd=tmp_path))[-1]["result"] == 7
+
+
 def test_the_rules_of_a_file_are_compared_with_those_of_the_file_that_is_named(tmp_path: Path) -> None:
     text = (
         "import snaprt\n"

@@ -70,6 +70,9 @@ WRONG_USAGE: list[tuple[list[str], str]] = [
     (["run", ECHO, "--store", "nosuch://bucket/x"], "nosuch"),
     (["run", ECHO, "--store", "/dev/null/store"], "/dev/null/store"),
     (["run", ECHO, "--store", "s3://"], "s3://"),
+    (["run", ECHO, "--store", "s3:/bucket/x"], "looks like a URL of s3://.*both slashes"),
+    (["ls", "--store", "S3:bucket"], "looks like a URL of s3://"),
+    (["run", ECHO, "--store", "http://127.0.0.1:9/x"], "'http'.*Use a path or s3://"),
 ]
 
 

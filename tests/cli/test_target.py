@@ -126,6 +126,13 @@ def test_a_target_that_is_no_agent_is_refused_with_what_it_is(folder: Path, targ
         load_agent(target)
 
 
+def test_a_file_that_is_no_python_source_is_called_that(folder: Path) -> None:
+    (folder / "notes.txt").write_text("async def go(): ...")
+    for target in ("notes.txt:go", "./notes.txt:go"):
+        with pytest.raises(UsageError, match=r"notes.txt isn't Python source: its name has to end in .py"):
+            load_agent(target)
+
+
 def test_a_folder_is_not_a_target(folder: Path) -> None:
     (folder / "package.py").mkdir()
     with pytest.raises(UsageError, match="is a folder"):
