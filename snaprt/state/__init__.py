@@ -5,7 +5,8 @@
   `classes`, `exceptions`, `iterators`, `matches`, `contexts`, `weak`
 - `anchors`: objects that belong to a module, and travel as the place where they hang
 - `carriers`: side tables of libraries; `libraries`: locks of theirs that may be made anew
-- `handles`, `paths`: what can't travel, and the way to it
+- `handles`, `paths`: what can't travel, and the way to it; the built-in `kinds` stand in `standard_kinds` and
+  `package_kinds`
 - `resources`: handles whose owner said how to reopen them
 - `public`: `dumps`, `loads`, `release`
 

@@ -4,7 +4,7 @@ Neither the C pickler nor dill can be left to decide what may be saved: both acc
 reopens files by name at position 0, the C pickler takes asyncio primitives bound to a foreign loop).
 So the pickler asks `refuse(obj)` for everything that isn't an exact plain builtin, and this register
 answers with the kind of handle it is, or None. It knows types only; how they are reached, and what
-the refusal reads like, is `paths`. The table of built-in kinds stands in `kinds`.
+the refusal reads like, is `paths`. The built-in kinds stand in `standard_kinds` and `package_kinds`.
 
 How the hard part works. A kind names its types either as type objects or as `"module:Qualified.Name"`.
 Names are never imported: they match a class that says it was defined there, or, once that module is
@@ -24,7 +24,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from snaprt.errors import NotCapturable
-from snaprt.state.kinds import TABLE, Kind
+from snaprt.state.kinds import Kind
+from snaprt.state.package_kinds import PACKAGES
+from snaprt.state.standard_kinds import STANDARD
 
 
 @dataclass(frozen=True)
@@ -272,5 +274,5 @@ def _forget_answers() -> None:
     _watches.clear()
 
 
-for _kind in TABLE:
+for _kind in (*STANDARD, *PACKAGES):
     register(_kind)

@@ -155,3 +155,9 @@ def run_coroutine(coroutine: Any) -> Any:
 
 def outcome(agent: Callable[..., Any], *args: Any, **options: Any) -> Any:
     return Driver(**options).outcome(agent, *args)
+
+
+def shown(program: Callable[[], Any], driver: Driver) -> str:
+    """What a program gives and notes when `driver` drives it."""
+    TRACE.clear()
+    return repr((driver.outcome(program), TRACE))

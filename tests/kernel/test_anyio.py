@@ -12,7 +12,7 @@ import pytest
 from snaprt.kernel import Kernel
 
 from .anyio_programs import ANYIO_PROGRAMS
-from .driver import TRACE, Clock, Driver
+from .driver import TRACE, Clock, Driver, shown
 from .programs import fetch
 from .test_programs import run_on_asyncio
 
@@ -29,11 +29,8 @@ def test_a_program_gives_what_it_gives_on_asyncio(program: Callable[[], Any]) ->
 def test_a_program_saved_at_every_idle_moment_shows_the_trace_of_the_undisturbed(
     program: Callable[[], Any],
 ) -> None:
-    TRACE.clear()
-    expected = repr((Driver().outcome(program), TRACE))
-    TRACE.clear()
     driver = Driver(save=True)
-    assert repr((driver.outcome(program), TRACE)) == expected
+    assert shown(program, driver) == shown(program, Driver())
     assert driver.saves > 0
 
 

@@ -15,7 +15,7 @@ import pytest
 from snaprt.errors import NotSerialisable
 from snaprt.kernel import Ask, Call, Kernel, Refused, plan, rules, suspend, tool
 
-from .driver import TRACE, Clock, Driver, note
+from .driver import TRACE, Clock, Driver, note, shown
 from .programs import PROGRAMS, fetch, store
 
 NEVER_IDLE = {"as_completed_async_for", "queue_shutdown", "eager_tasks"}  # on the versions that lack them
@@ -25,11 +25,8 @@ NEVER_IDLE = {"as_completed_async_for", "queue_shutdown", "eager_tasks"}  # on t
 def test_a_program_saved_at_every_idle_moment_shows_the_trace_of_the_undisturbed(
     program: Callable[[], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    TRACE.clear()
-    expected = repr((Driver().outcome(program), TRACE))
-    TRACE.clear()
     driver = Driver(save=True)
-    assert repr((driver.outcome(program), TRACE)) == expected
+    assert shown(program, driver) == shown(program, Driver())
     assert driver.saves > 0 or program.__name__ in NEVER_IDLE
     assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 

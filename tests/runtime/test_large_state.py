@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-import resource
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from snaprt.kernel import Answer, Kernel, suspend, tool
 from snaprt.records import Keyring
 from snaprt.state import reducers
 from snaprt.store import Store
+from tests.store.memory import peak
 
 PROSE = " ".join(random.Random(1).randbytes(n % 7 + 1).hex() for n in range(50_000))
 
@@ -63,17 +63,6 @@ async def hoarder(size: int) -> dict[str, Any]:
 
 def memoryview_size(piece: Any) -> int:
     return memoryview(piece).nbytes
-
-
-def peak() -> int:
-    """The most memory that this process had, in bytes."""
-    try:
-        # Unlike ru_maxrss this starts anew with the program: a child of a large process isn't large.
-        status = Path("/proc/self/status").read_text()
-    except OSError:
-        found = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return found if sys.platform == "darwin" else found * 1024
-    return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
 def opened(url: str) -> Store:

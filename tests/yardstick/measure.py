@@ -63,20 +63,8 @@ def _in_place(module: str, way: str, only: list[str] | None) -> Measured:
     stretched = ["--stretched"] if way == "stretched" else []
     done = Measured(module, way)
     frozen = _told(module, "frozen", only, *stretched)
-    wrong = []
-    for name, told in frozen.items():
-        done.tests += 1
-        done.suspensions += told["suspensions"]
-        done.frozen += told["frozen"]
-        done.missed += told["missed"]
-        if told["outcome"] == "skipped":
-            done.excluded += 1
-        elif told["outcome"] != "passed" or told["refusals"]:
-            wrong.append(name)
-        elif told["frozen"]:
-            done.held += 1
-        else:
-            done.unsuspended += 1
+    done.missed = sum(told["missed"] for told in frozen.values())
+    wrong = _count(done, frozen)
     if wrong:
         plain = _told(module, "plain", wrong)
         watched = _told(module, "watched", wrong, *stretched)
@@ -97,19 +85,7 @@ def _on_the_agent_loop(module: str, way: str, only: list[str] | None) -> Measure
     stretched = ["--stretched"] if way == "agent loop, stretched" else []
     done = Measured(module, way)
     saved = _told(module, "saved", only, *stretched)
-    wrong = []
-    for name, told in saved.items():
-        done.tests += 1
-        done.suspensions += told["suspensions"]
-        done.frozen += told["frozen"]
-        if told["outcome"] == "skipped":
-            done.excluded += 1
-        elif told["outcome"] != "passed" or told["refusals"]:
-            wrong.append(name)
-        elif told["frozen"]:
-            done.held += 1
-        else:
-            done.unsuspended += 1
+    wrong = _count(done, saved)
     if wrong:
         plain = _told(module, "plain", wrong)
         unsaved = _told(module, "loop", wrong, *stretched) if stretched else {}
@@ -121,6 +97,24 @@ def _on_the_agent_loop(module: str, way: str, only: list[str] | None) -> Measure
             else:
                 _explain(done, name, saved[name])
     return done
+
+
+def _count(done: Measured, seen: dict[str, dict[str, Any]]) -> list[str]:
+    """Count what the tests of a pass came to; those that failed, or in which something was refused."""
+    wrong = []
+    for name, told in seen.items():
+        done.tests += 1
+        done.suspensions += told["suspensions"]
+        done.frozen += told["frozen"]
+        if told["outcome"] == "skipped":
+            done.excluded += 1
+        elif told["outcome"] != "passed" or told["refusals"]:
+            wrong.append(name)
+        elif told["frozen"]:
+            done.held += 1
+        else:
+            done.unsuspended += 1
+    return wrong
 
 
 def _explain(done: Measured, name: str, told: dict[str, Any]) -> None:
