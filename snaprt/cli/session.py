@@ -25,6 +25,7 @@ from snaprt.cli.screen import Screen, screen
 from snaprt.errors import MissingExtra, MissingKey, SnaprtError, StoreError, UnknownRun, UsageError
 from snaprt.runtime import Completed, Failed, Outcome, Run, RunInfo, Runtime, Suspended
 from snaprt.store import names
+from snaprt.store.objects import WAYS
 
 DEFAULT_STORE = "./.snaprt"
 
@@ -251,9 +252,12 @@ def checked_run(run: str) -> str:
 
 def local_folder(url: str) -> Path | None:
     """The folder of a store on this machine, None for any other."""
-    if url.startswith("file://"):
-        return Path(url.removeprefix("file://"))
-    return None if "://" in url or "::" in url else Path(url).expanduser()
+    scheme, _, rest = url.partition(":")
+    if scheme in ("file", "local") and rest:
+        return Path(rest.removeprefix("//"))
+    if "://" in url or "::" in url or scheme.lower() in WAYS:  # the last are told which slashes they lack
+        return None
+    return Path(url).expanduser()
 
 
 def is_missing(url: str) -> bool:

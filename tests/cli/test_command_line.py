@@ -231,6 +231,13 @@ def test_ls_and_show_say_where_a_run_stands_without_its_code(tmp_path: Path) -> 
     assert all(item["url"].startswith("file:///") for item in shown["objects"])
 
 
+def test_a_store_s_folder_is_the_same_however_it_is_written(tmp_path: Path) -> None:
+    words = ["run", f"{AGENTS}:echo", "--run-id", "echo-7", "--store", f"file:{tmp_path}/s"]
+    assert snaprt(*words, cwd=tmp_path).returncode == 0
+    for store in ("s", f"{tmp_path}/s", f"file://{tmp_path}/s", f"file:{tmp_path}/s"):
+        assert "echo-7" in snaprt("ls", "--store", store, cwd=tmp_path).stdout, store
+
+
 def test_ls_without_a_store_says_so_and_makes_none(tmp_path: Path) -> None:
     done = snaprt("ls", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
