@@ -48,7 +48,7 @@ from snaprt.kernel.loop import AgentLoop
 from snaprt.kernel.plan import Plan
 from snaprt.kernel.preview import PAYLOAD_LIMIT, preview, shorten
 from snaprt.kernel.questions import fit
-from snaprt.kernel.steps import Step, Suspension
+from snaprt.kernel.steps import Step, StepTexts, Suspension
 from snaprt.kernel.tasks import AgentFuture, AgentTask, AskFuture, CallFuture
 from snaprt.kernel.waits import Waits
 from snaprt.kernel.whereabouts import parked_line
@@ -74,6 +74,7 @@ class Kernel:
         self.loop.kernel = self
         self.plan = Plan()
         self.steps: dict[int, Step] = {}
+        self.texts = StepTexts()
         self.waits = Waits(self.loop)
         self.status: Status = "running"
         self.value: Any = None
@@ -288,15 +289,22 @@ class Kernel:
     def summary(self) -> dict[str, Any]:
         """The run as JSON, to be read without unpickling anything: current step, plan, steps with status and
         output, what it waits for with its payload, and the rules in force."""
+        return {**self.brief(), "steps": [step.shown() for step in self.steps.values()]}
+
+    def brief(self) -> dict[str, Any]:
+        """The summary without its steps, of which there may be thousands (see `step_texts`)."""
         return {
             "run": self.run,
             "status": self.status,
             "current_step": self.current_step,
             "plan": [{"name": each.name, "status": each.status, "note": each.note} for each in self.plan],
-            "steps": [step.shown() for step in self.steps.values()],
             **self.waits.shown(),
             "rules": {name: preview(rule) for name, rule in self.rules.items()},
         }
+
+    def step_texts(self) -> list[str]:
+        """The steps of the summary, each as JSON."""
+        return list(map(self.texts.of, self.steps.values()))
 
     # --- events -----------------------------------------------------------------------------------
 

@@ -12,14 +12,16 @@ ready to run is part of the state.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from snaprt import frames, state
 from snaprt.errors import SnaprtError
 from snaprt.kernel.reducers import register
-from snaprt.kernel.steps import Step
+from snaprt.kernel.steps import shown_before
 
 if TYPE_CHECKING:
     from snaprt.kernel.kernel import Kernel
@@ -69,8 +71,8 @@ def _take_out(kernel: Kernel) -> dict[str, Any]:
     loop.sweep_timers()
     return {
         "kernel": {name: getattr(kernel, name) for name in _OF_THE_KERNEL},
-        # Of steps that are over, their fields: a run may have thousands, and to save a dict takes no Python.
-        "steps": [vars(step) if step.call is None else step for step in kernel.steps.values()],
+        "ended": _bundled([kernel.texts.of(step) for step in kernel.steps.values() if step.call is None]),
+        "open": [step for step in kernel.steps.values() if step.call is not None],
         "resources": kernel.open_resources(),
         "loop": {name: getattr(loop, name) for name in _OF_THE_LOOP},
         "ready": [handle for handle in loop._ready if not handle.cancelled()],
@@ -78,6 +80,24 @@ def _take_out(kernel: Kernel) -> dict[str, Any]:
         "generators": loop.live_generators(),
         "orphans": list(loop._orphans),
     }
+
+
+# Steps that are over travel as text, in bundles of so many characters: enough to be few, and too few for a
+# leaf of the dump. As objects each would shift the pickle's references to everything behind it, and a state
+# would look changed all over.
+_BUNDLE = 32 << 10
+
+
+def _bundled(texts: Sequence[str]) -> list[bytes]:
+    bundles: list[list[str]] = []
+    left = 0
+    for text in texts:
+        left -= len(text) + 1
+        if left < 0:
+            bundles.append([])
+            left = _BUNDLE - len(text)
+        bundles[-1].append(text)
+    return ["\n".join(bundle).encode() for bundle in bundles]
 
 
 def put_in(kernel: Kernel, parts: Any) -> None:
@@ -92,8 +112,8 @@ def put_in(kernel: Kernel, parts: Any) -> None:
         raise
     for name, value in saved["kernel"].items():
         setattr(kernel, name, value)
-    steps = (Step(**step) if type(step) is dict else step for step in saved["steps"])
-    kernel.steps = {step.id: step for step in steps}
+    ended = [shown_before(json.loads(text)) for bundle in saved["ended"] for text in bundle.splitlines()]
+    kernel.steps = {step.id: step for step in sorted([*ended, *saved["open"]], key=lambda step: step.id)}
     for name, value in saved["loop"].items():
         setattr(loop, name, value)
     loop._ready = deque(saved["ready"])

@@ -8,6 +8,7 @@ people want to see of it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -44,6 +45,7 @@ class Step:
         """As JSON, for a summary."""
         return {
             "id": self.id,
+            "key": self.key,
             "tool": self.tool,
             "effect": self.effect,
             "status": self.status,
@@ -54,6 +56,29 @@ class Step:
             "attempts": list(self.attempts),
             "approval": self.approval,
         }
+
+
+class StepTexts:
+    """The steps of a run as the JSON of `shown`, each encoded once: a run may have thousands, and every
+    record tells of them all."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Step, str]] = {}
+
+    def of(self, step: Step) -> str:
+        """The text of a step as it is now."""
+        known = self._known.get(step.id)
+        if known is None or known[0] is not step:
+            known = self._known[step.id] = (step, _encoded(step.shown()))
+        return known[1]
+
+
+_encoded = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def shown_before(text: Mapping[str, Any]) -> Step:
+    """The step of which this is the JSON. It is over, as open ones hold their call."""
+    return Step(**{**text, "attempts": tuple(text["attempts"])})
 
 
 @dataclass(frozen=True)

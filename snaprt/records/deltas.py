@@ -129,7 +129,17 @@ def plan(data: bytes, base: bytes) -> Iterator[Piece]:
 def pack_against(data: memoryview, base: bytes, start: int, end: int) -> bytes:
     """One zstd frame of the data, with that stretch of the base as dictionary."""
     size = end - start
-    if size + len(data) <= _USUAL:
+    if size + len(data) <= _SHORT:
+        bits = (size + len(data)).bit_length()
+        parameters = zstandard.ZstdCompressionParameters(
+            strategy=zstandard.STRATEGY_DFAST,
+            window_log=max(10, bits),
+            hash_log=max(6, bits - 2),
+            chain_log=max(6, bits - 2),
+            min_match=5,
+            write_content_size=1,
+        )
+    elif size + len(data) <= _USUAL:
         parameters = zstandard.ZstdCompressionParameters.from_level(
             _LEVEL if len(data) > _SHORT else _SHORT_LEVEL,
             source_size=len(data),

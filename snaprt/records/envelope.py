@@ -28,6 +28,8 @@ PREFIX = struct.Struct("<8sBc8sI")
 # A header holds no states and no values; 16 MiB bounds what a forged length can make us read.
 LONGEST_HEADER = 16 << 20
 
+_JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
 RECORD = b"R"
 ANSWER = b"A"
 BLOB = b"B"
@@ -37,7 +39,7 @@ LEASE = b"L"
 
 def seal(keyring: Keyring, kind: bytes, header: Mapping[str, Any]) -> bytes:
     """The head of an object of that kind. Raises TypeError or ValueError if the header isn't JSON."""
-    text = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    text = _JSON.encode(header).encode()
     if len(text) > LONGEST_HEADER:
         raise ValueError(f"a header of {len(text)} bytes; at most {LONGEST_HEADER} are allowed")
     key = keyring.signer

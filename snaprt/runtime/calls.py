@@ -90,6 +90,25 @@ async def carry_out(call: Call, namespaces: Namespaces) -> Arrival:
         kwargs["idempotency_key"] = call.key
     args, kwargs = resources.real(call.args), resources.real(kwargs)
 
+    try:
+        if call.retries:
+            value = await _patiently(call, failed, args, kwargs)
+        else:
+            value = await _within(call.timeout, call.fn, args, kwargs)
+    except _TooLong as raised:
+        if call.effect == "write":
+            raise Unanswered from raised
+        error = TimeoutError(str(raised))
+    except (Exception, SystemExit, GeneratorExit) as raised:  # a tool's own failure, not this process's end
+        error = raised
+    return arrival(call, value, error, started, time.time(), namespaces, tuple(failed))
+
+
+async def _patiently(
+    call: Call, failed: list[Mapping[str, Any]], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Call the tool until it doesn't fail, as often as it allows; `failed` gets the attempts that did."""
+
     def note(attempt: tenacity.RetryCallState) -> None:
         raised = attempt.outcome.exception() if attempt.outcome is not None else None
         words = f"{type(raised).__name__}: {raised}"
@@ -103,15 +122,7 @@ async def carry_out(call: Call, namespaces: Namespaces) -> Arrival:
         before_sleep=note,
         reraise=True,
     )
-    try:
-        value = await tries(_within, call.timeout, call.fn, args, kwargs)
-    except _TooLong as raised:
-        if call.effect == "write":
-            raise Unanswered from raised
-        error = TimeoutError(str(raised))
-    except (Exception, SystemExit, GeneratorExit) as raised:  # a tool's own failure, not this process's end
-        error = raised
-    return arrival(call, value, error, started, time.time(), namespaces, tuple(failed))
+    return await tries(_within, call.timeout, call.fn, args, kwargs)
 
 
 async def _within(

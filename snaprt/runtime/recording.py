@@ -84,9 +84,7 @@ class Recorder:
 
         Raises Fenced, or the StoreError that patience didn't outlast.
         """
-        summary = self.kernel.summary()
-        summary["waiting"] += [{"suspension": w.suspension, "payload": w.payload} for w in also_waiting]
-        sections: dict[str, list[Any]] = {"summary": [view.encode(summary)]}
+        sections: dict[str, list[Any]] = {"summary": [view.encode(self.kernel, also_waiting)]}
         if self._unwritten is not None and with_state:
             sections["state"] = self._unwritten.parts
         for name, dump in (values or {}).items():

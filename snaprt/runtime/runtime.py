@@ -158,7 +158,7 @@ class Runtime(Access):
         if parent is not None:
             about["parent"] = dict(parent)
         first = {
-            "summary": [view.encode(kernel.summary())],
+            "summary": [view.encode(kernel)],
             "agent": _dumped(agent, args, kwargs, kernel.rules).parts,
         }
         owner = owning.take()
@@ -254,7 +254,7 @@ class Runtime(Access):
         owner = owning.take()
         claim = {"owner": owner, "lease": self._lease, "doubts": last.detail.get("doubts", [])}
         claim["deaths"] = deaths = await self._patiently("Reading the store", restore.deaths, log)
-        sections: dict[str, list[Any]] = {"summary": [view.encode(kernel.summary())]}
+        sections: dict[str, list[Any]] = {"summary": [view.encode(kernel)]}
         if change is not None:
             claim["rules"] = sorted(change)
             sections["rules"] = state.dump(dict(change)).parts

@@ -8,17 +8,24 @@ packages.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from snaprt.kernel import Kernel
 from snaprt.records import Header
 from snaprt.runtime.outcomes import RunInfo, Waiting
 from snaprt.store import Listed, Log
 
 
-def encode(summary: Mapping[str, Any]) -> bytes:
-    """A kernel's summary as the bytes of a record's `summary` section."""
-    return json.dumps(summary, separators=(",", ":")).encode()
+def encode(kernel: Kernel, also_waiting: Iterable[Waiting] = ()) -> bytes:
+    """A kernel's summary as the bytes of a record's `summary` section, with the runtime's own questions."""
+    rest = kernel.brief()
+    rest["waiting"] += [{"suspension": each.suspension, "payload": each.payload} for each in also_waiting]
+    steps = ",".join(kernel.step_texts())
+    return f'{{"steps":[{steps}],{_encoded(rest)[1:]}'.encode()
+
+
+_encoded = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def brief(listed: Listed) -> RunInfo:

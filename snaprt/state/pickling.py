@@ -11,13 +11,8 @@ pickler, which is pure Python and 10 to 20 times slower, with the same overrides
 **Frames last.** A frame's values aren't written where the frame is met but afterwards, from a queue, each as
 a pickle of its own in the same stream under the same memo. So a chain of 5,000 awaits needs no recursion.
 
-**Containers by reference.** The C pickler shows exact dicts, lists and sets to nobody, and a `persistent_id`
-would be called for every number and string (it makes a dump 1.6 times as long). But it looks into its memo
-first. So its memo is filled beforehand with the containers that are globals of modules, each under an index
-far beyond any real one; a reference to one then stands in the stream as an index that occurs nowhere else and
-is found by searching for two bytes. If the search finds one, the dump is made again with these few containers
-under the first indexes of the memo, and the stream's head names them for the load; they are remembered, so
-that the next dump is right at once. The head says how many memo entries to count from.
+Containers that are globals of modules travel by reference (`seeds`); values that need none of all this are
+pickled as they are (`plain`).
 
 What this file must not know: how any type is reduced (`reducers`), runs, stores.
 """
@@ -25,10 +20,8 @@ What this file must not know: how any type is reduced (`reducers`), runs, stores
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import pickle
-import struct
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -44,16 +37,10 @@ from snaprt.errors import (
     SnaprtError,
     UnsupportedInterpreter,
 )
-from snaprt.state import anchors, carriers, flat, reducers, sessions, suspended, weak
+from snaprt.state import anchors, carriers, flat, plain, reducers, seeds, sessions, suspended, weak
 from snaprt.state.handles import refuse
 from snaprt.state.parts import Part, Sink, Source
 from snaprt.state.sessions import Dumping, Loading
-
-PROTOCOL = 5
-MAGIC = b"SNAPST"
-VERSION = 1
-
-_HEAD = struct.Struct("<6sBI")  # magic, version, length of the JSON behind it
 
 
 @dataclass(frozen=True)
@@ -117,7 +104,7 @@ class _Overrides:
 
 class _Fast(_Overrides, pickle.Pickler):
     def __init__(self, sink: Sink, dumping: Dumping) -> None:
-        super().__init__(sink, PROTOCOL)
+        super().__init__(sink, seeds.PROTOCOL)
         self.dumping = dumping
 
 
@@ -138,6 +125,8 @@ def dump(root: object, *, resolve: Mapping[str, object] | None = None) -> Dump:
     Objects in `resolve` travel as their name. Raises NotSerialisable with every offender and the path to it.
     """
     anchors.index.refresh()
+    if not resolve and (stream := plain.pickled(root)) is not None:
+        return Dump([seeds.plain_head(), stream])
     failure: Exception
     try:
         return _dump(root, resolve, _Fast, None)
@@ -179,22 +168,20 @@ def _dump(
     root: object, resolve: Mapping[str, object] | None, pickler: Any, hanging: anchors.Hanging | None
 ) -> Dump:
     while True:
-        seeds = _seeds(resolve)
+        seeded = seeds.current(resolve)
         dumping = Dumping(resolve, hanging)
         sink = Sink()
         out = pickler(sink, dumping)
-        out.memo = seeds.memo(plain=pickler is not _Fast)
+        out.memo = seeded.memo(plain=pickler is not _Fast)
         _write(out, root, dumping)
         parts = sink.finish()
-        found = seeds.found_in(sink.streams)
-        if not found:
+        if not seeded.found_in(sink.streams):
             break
-        _hot.update(found)
     if dumping.weak_references:
         _check_weak(root, resolve, pickler, hanging, dumping)
     for obj, place in dumping.anchored:
         anchors.index.known[id(obj)] = (obj, place)
-    return Dump([seeds.head(), *parts])
+    return Dump([seeded.head(), *parts])
 
 
 def _write(out: Any, root: object, dumping: Dumping) -> None:
@@ -292,119 +279,6 @@ def _check_weak(
             )
 
 
-# --- containers that are globals --------------------------------------------------------------------
-
-_FAR = 0xFFF50000  # its upper half is two bytes that occur in no UTF-8 text
-_FAR_BYTES = b"\xf5\xff"
-_MOST = 0xFFFF
-
-_HOLE = object()
-"""What stands among the far ones for a container that a dump begins with, or that is no global any more."""
-
-_hot: dict[int, tuple[Any, str, str]] = {}
-"""Containers that dumps of this process referred to, by id: the object, its module, its name."""
-_stale: set[int] = set()
-
-
-class _Seeds:
-    """The memo that a dump begins with."""
-
-    def __init__(self, near: list[Any], far: list[Any], places: list[list[str]]) -> None:
-        self.near = near
-        self.far = far[:_MOST]
-        self._places = places
-        size = 64
-        while size < len(near) + len(self.far):
-            size *= 2
-        self.size = size
-        memo = {id(obj): (index, obj) for index, obj in enumerate(near)}
-        memo.update((id(obj), (_FAR + index, obj)) for index, obj in enumerate(self.far) if obj is not _HOLE)
-        # The unpickler counts its memo's entries, so their number must be the same; a power of two keeps
-        # it from changing with every import, and with it all references in the stream.
-        memo.update((id(pad), (_FAR + _MOST, pad)) for pad in _pads(size - len(memo)))
-        self._template = pickle.Pickler(io.BytesIO(), PROTOCOL)
-        self._template.memo = memo
-        self._memo = memo
-        self._head: bytes | None = None
-
-    def memo(self, *, plain: bool = False) -> Any:
-        return dict(self._memo) if plain else self._template.memo
-
-    def head(self) -> bytes:
-        if self._head is None:
-            text = json.dumps(
-                {"interpreter": frames.interpreter(), "memo": self.size, "held": self._places},
-                separators=(",", ":"),
-            ).encode()
-            self._head = _HEAD.pack(MAGIC, VERSION, len(text)) + text
-        return self._head
-
-    def found_in(self, streams: Iterable[bytes]) -> dict[int, tuple[Any, str, str]]:
-        """The containers that a stream refers to by an index that only exists here."""
-        found = {}
-        for stream in streams:
-            # Searching for one byte is ten times faster than for two, and no text has this one.
-            at = stream.find(_FAR_BYTES[:1])
-            while at >= 0:
-                # LONG_BINGET, whose four bytes end with the two
-                if at >= 3 and stream[at - 3] == ord("j") and stream[at + 1 : at + 2] == _FAR_BYTES[1:]:
-                    index = stream[at - 2] | stream[at - 1] << 8
-                    obj = self.far[index] if index < len(self.far) else _HOLE
-                    if obj is not _HOLE:
-                        _, module, name = anchors.index.containers[id(obj)]
-                        if _is_global(obj, module, name):
-                            found[id(obj)] = (obj, module, name)
-                        else:
-                            _stale.add(id(obj))
-                            found[id(obj)] = (obj, "", "")
-                at = stream.find(_FAR_BYTES[:1], at + 1)
-        return found
-
-
-def _is_global(obj: Any, module: str, name: str) -> bool:
-    holder = sys.modules.get(module)
-    if holder is None:
-        return False
-    return obj is (holder.__dict__ if name == "__dict__" else holder.__dict__.get(name))
-
-
-_pad: list[object] = []
-
-
-def _pads(count: int) -> list[object]:
-    while len(_pad) < count:
-        _pad.append(object())
-    return _pad[:count]
-
-
-_last_seeds: tuple[Any, _Seeds] | None = None
-
-
-def _seeds(resolve: Mapping[str, object] | None) -> _Seeds:
-    global _last_seeds
-    for gone in [k for k, (obj, module, name) in _hot.items() if not _is_global(obj, module, name)]:
-        del _hot[gone]
-    mine = [(n, v) for n, v in (resolve or {}).items() if type(v) in anchors.CONTAINERS]
-    key = (anchors.index.version, tuple(_hot), len(_stale), tuple((n, id(v)) for n, v in mine))
-    if _last_seeds is not None and _last_seeds[0] == key:
-        return _last_seeds[1]
-    near = [v for _, v in mine]
-    places = [["", n] for n, _ in mine]
-    taken = {id(v) for v in near}
-    for at, (obj, module, name) in _hot.items():
-        if at not in taken:
-            near.append(obj)
-            places.append([module, name])
-    taken.update(_hot)
-    taken |= _stale
-    # Those that stand elsewhere leave a hole: bytes of the state that only look like a reference are then
-    # taken for one once, and not for the next container when the dump is made again.
-    far = [_HOLE if at in taken else entry[0] for at, entry in anchors.index.containers.items()]
-    seeds = _Seeds(near, far, places)
-    _last_seeds = (key, seeds)
-    return seeds
-
-
 # --- the thorough way -------------------------------------------------------------------------------
 
 # What a flat dump may still nest: tuples, and what a class's own `__reduce__` gives. Deeper than pickle's own
@@ -418,7 +292,7 @@ def _thorough() -> Any:
 
     class _Thorough(_Overrides, dill.Pickler):  # type: ignore[misc]  # dill has no types
         def __init__(self, sink: Sink, dumping: Dumping) -> None:
-            super().__init__(sink, PROTOCOL)
+            super().__init__(sink, seeds.PROTOCOL)
             self.dumping = dumping
             dumping.flat = flat.Flattening()
 
@@ -498,12 +372,14 @@ def load(
 
 
 def _read_head(source: Source) -> dict[str, Any]:
-    start = source.read(_HEAD.size)
-    if len(start) != _HEAD.size or start[:6] != MAGIC:
+    start = source.read(seeds.HEAD.size)
+    if len(start) != seeds.HEAD.size or start[:6] != seeds.MAGIC:
         raise Damaged("these bytes aren't a snaprt state")
-    _, version, size = _HEAD.unpack(start)
-    if version != VERSION:
-        raise Damaged(f"this is a snaprt state of format {version}, and this snaprt reads format {VERSION}")
+    _, version, size = seeds.HEAD.unpack(start)
+    if version != seeds.VERSION:
+        raise Damaged(
+            f"this is a snaprt state of format {version}, and this snaprt reads format {seeds.VERSION}"
+        )
     try:
         head = json.loads(bytes(source.read(size)))
         if not (isinstance(head["memo"], int) and 0 <= head["memo"] <= 1 << 24):
@@ -522,7 +398,7 @@ def _read(source: Source, head: dict[str, Any], load: Loading) -> Any:
     unpickler.held = [
         anchors.global_(module, name) if module else named(name) for module, name in head["held"]
     ]
-    source.push(_prologue(len(unpickler.held), head["memo"]))
+    source.push(seeds.prologue(len(unpickler.held), head["memo"]))
     unpickler.load()
     root = unpickler.load()
     carried: dict[str, Any] = {}
@@ -549,14 +425,3 @@ def _read(source: Source, head: dict[str, Any], load: Loading) -> Any:
             raise NotRestorable(f"the state holds entries of carrier {name!r}, which isn't registered here")
         carrier.put(entries)
     return root
-
-
-@lru_cache(maxsize=8)
-def _prologue(held: int, size: int) -> bytes:
-    """A pickle that gives an unpickler's memo the entries which the pickler's memo began with.
-
-    The unpickler's own `memo` attribute can't be used: CPython loses what is assigned to it.
-    """
-    body = b"".join(b"J" + struct.pack("<i", index) + b"Q\x94" for index in range(held))  # BINPERSID, MEMOIZE
-    body += b"N" + b"\x94" * (size - held) + b"."
-    return b"\x80\x05\x95" + struct.pack("<Q", len(body)) + body

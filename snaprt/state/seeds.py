@@ -1,0 +1,166 @@
+"""Containers by reference, and the head of a dump, which names them.
+
+The C pickler shows exact dicts, lists and sets to nobody, and a `persistent_id`
+would be called for every number and string (it makes a dump 1.6 times as long). But it looks into its memo
+first. So its memo is filled beforehand with the containers that are globals of modules, each under an index
+far beyond any real one; a reference to one then stands in the stream as an index that occurs nowhere else and
+is found by searching for two bytes. If the search finds one, the dump is made again with these few containers
+under the first indexes of the memo, and the stream's head names them for the load; they are remembered, so
+that the next dump is right at once. The head says how many memo entries to count from.
+
+This file must not know how any type is reduced, nor how a dump goes on behind its head.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import struct
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from snaprt import frames
+from snaprt.state import anchors
+
+PROTOCOL = 5
+MAGIC = b"SNAPST"
+VERSION = 1
+HEAD = struct.Struct("<6sBI")  # magic, version, length of the JSON behind it
+
+
+def head(size: int, places: Sequence[Sequence[str]]) -> bytes:
+    """What a dump starts with whose memo has `size` entries at first, the first ones these globals."""
+    text = json.dumps(
+        {"interpreter": frames.interpreter(), "memo": size, "held": places}, separators=(",", ":")
+    ).encode()
+    return HEAD.pack(MAGIC, VERSION, len(text)) + text
+
+
+@lru_cache(maxsize=1)
+def plain_head() -> bytes:
+    """The same for a dump whose memo is empty at first."""
+    return head(0, ())
+
+
+_FAR = 0xFFF50000  # its upper half is two bytes that occur in no UTF-8 text
+_FAR_BYTES = b"\xf5\xff"
+_MOST = 0xFFFF
+
+_HOLE = object()
+"""What stands among the far ones for a container that a dump begins with, or that is no global any more."""
+
+_hot: dict[int, tuple[Any, str, str]] = {}
+"""Containers that dumps of this process referred to, by id: the object, its module, its name."""
+_stale: set[int] = set()
+
+
+class Seeds:
+    """The memo that a dump begins with."""
+
+    def __init__(self, near: list[Any], far: list[Any], places: list[list[str]]) -> None:
+        self.near = near
+        self.far = far[:_MOST]
+        self._places = places
+        size = 64
+        while size < len(near) + len(self.far):
+            size *= 2
+        self.size = size
+        memo = {id(obj): (index, obj) for index, obj in enumerate(near)}
+        memo.update((id(obj), (_FAR + index, obj)) for index, obj in enumerate(self.far) if obj is not _HOLE)
+        # The unpickler counts its memo's entries, so their number must be the same; a power of two keeps
+        # it from changing with every import, and with it all references in the stream.
+        memo.update((id(pad), (_FAR + _MOST, pad)) for pad in _pads(size - len(memo)))
+        self._template = pickle.Pickler(io.BytesIO(), PROTOCOL)
+        self._template.memo = memo
+        self._memo = memo
+        self._head: bytes | None = None
+
+    def memo(self, *, plain: bool = False) -> Any:
+        return dict(self._memo) if plain else self._template.memo
+
+    def head(self) -> bytes:
+        if self._head is None:
+            self._head = head(self.size, self._places)
+        return self._head
+
+    def found_in(self, streams: Iterable[bytes]) -> bool:
+        """Whether a stream refers to containers by an index that only exists here. They are remembered, for
+        the next dump to begin with."""
+        found: dict[int, tuple[Any, str, str]] = {}
+        for stream in streams:
+            # Searching for one byte is ten times faster than for two, and no text has this one.
+            at = stream.find(_FAR_BYTES[:1])
+            while at >= 0:
+                # LONG_BINGET, whose four bytes end with the two
+                if at >= 3 and stream[at - 3] == ord("j") and stream[at + 1 : at + 2] == _FAR_BYTES[1:]:
+                    index = stream[at - 2] | stream[at - 1] << 8
+                    obj = self.far[index] if index < len(self.far) else _HOLE
+                    if obj is not _HOLE:
+                        _, module, name = anchors.index.containers[id(obj)]
+                        if _is_global(obj, module, name):
+                            found[id(obj)] = (obj, module, name)
+                        else:
+                            _stale.add(id(obj))
+                            found[id(obj)] = (obj, "", "")
+                at = stream.find(_FAR_BYTES[:1], at + 1)
+        _hot.update(found)
+        return bool(found)
+
+
+def _is_global(obj: Any, module: str, name: str) -> bool:
+    holder = sys.modules.get(module)
+    if holder is None:
+        return False
+    return obj is (holder.__dict__ if name == "__dict__" else holder.__dict__.get(name))
+
+
+_pad: list[object] = []
+
+
+def _pads(count: int) -> list[object]:
+    while len(_pad) < count:
+        _pad.append(object())
+    return _pad[:count]
+
+
+_last_seeds: tuple[Any, Seeds] | None = None
+
+
+def current(resolve: Mapping[str, object] | None) -> Seeds:
+    """The memo that a dump with these names begins with."""
+    global _last_seeds
+    for gone in [k for k, (obj, module, name) in _hot.items() if not _is_global(obj, module, name)]:
+        del _hot[gone]
+    mine = [(n, v) for n, v in (resolve or {}).items() if type(v) in anchors.CONTAINERS]
+    key = (anchors.index.version, tuple(_hot), len(_stale), tuple((n, id(v)) for n, v in mine))
+    if _last_seeds is not None and _last_seeds[0] == key:
+        return _last_seeds[1]
+    near = [v for _, v in mine]
+    places = [["", n] for n, _ in mine]
+    taken = {id(v) for v in near}
+    for at, (obj, module, name) in _hot.items():
+        if at not in taken:
+            near.append(obj)
+            places.append([module, name])
+    taken.update(_hot)
+    taken |= _stale
+    # Those that stand elsewhere leave a hole: bytes of the state that only look like a reference are then
+    # taken for one once, and not for the next container when the dump is made again.
+    far = [_HOLE if at in taken else entry[0] for at, entry in anchors.index.containers.items()]
+    seeds = Seeds(near, far, places)
+    _last_seeds = (key, seeds)
+    return seeds
+
+
+@lru_cache(maxsize=8)
+def prologue(held: int, size: int) -> bytes:
+    """A pickle that gives an unpickler's memo the entries which the pickler's memo began with.
+
+    The unpickler's own `memo` attribute can't be used: CPython loses what is assigned to it.
+    """
+    body = b"".join(b"J" + struct.pack("<i", index) + b"Q\x94" for index in range(held))  # BINPERSID, MEMOIZE
+    body += b"N" + b"\x94" * (size - held) + b"."
+    return b"\x80\x05\x95" + struct.pack("<Q", len(body)) + body
