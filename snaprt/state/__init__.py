@@ -4,6 +4,7 @@
 - `reducers`: the table of how types travel. Filled by `suspended` (frames), `functions`, `code`, `modules`,
   `classes`, `exceptions`, `iterators`, `matches`, `contexts`, `weak`
 - `anchors`: objects that belong to a module, and travel as the place where they hang
+- `seeds`: what a dump's memo begins with, and its head; `plain`: values that need no memo
 - `carriers`: side tables of libraries; `libraries`: locks of theirs that may be made anew
 - `handles`, `paths`: what can't travel, and the way to it; the built-in `kinds` stand in `standard_kinds` and
   `package_kinds`
@@ -13,6 +14,9 @@
 It knows frames below it, and nothing of runs, records or stores.
 """
 
+from contextvars import Context
+
+from snaprt import frames
 from snaprt.state import (  # noqa: F401  # imported for what they register
     classes,
     code,
@@ -26,11 +30,12 @@ from snaprt.state import (  # noqa: F401  # imported for what they register
     suspended,
     weak,
 )
-from snaprt.state.modules import by_value
+from snaprt.state.modules import by_value, globals_of
 from snaprt.state.parts import LEAF, Part
-from snaprt.state.pickling import Dump, dump, load
+from snaprt.state.pickling import Dump, dump, load, named
 from snaprt.state.public import dumps, loads, release
-from snaprt.state.suspended import held_frames
+from snaprt.state.seeds import often
+from snaprt.state.suspended import held_frames, make_frame
 
 __all__ = [
     "LEAF",
@@ -42,5 +47,9 @@ __all__ = [
     "held_frames",
     "load",
     "loads",
+    "often",
     "release",
 ]
+
+often(Context, frames.Shell, make_frame, code.find, globals_of, named, classes.nameless)
+often(functions.by_name, functions.fill_cell, functions.unbound)

@@ -126,22 +126,35 @@ def _pads(count: int) -> list[object]:
     return _pad[:count]
 
 
-_last_seeds: tuple[Any, Seeds] | None = None
+_often: dict[int, tuple[Any, str, str]] = {}
+"""Functions and classes that every state refers to; as `_hot`."""
+
+
+def often(*objects: Any) -> None:
+    """Has these functions and classes, globals of their modules, stand in the head of every state: to meet
+    them in the memo costs nothing, to refer to them by name takes a reducer and a look-up each time."""
+    for obj in objects:
+        _often[id(obj)] = (obj, obj.__module__, obj.__qualname__)
+
+
+_last: dict[bool, tuple[Any, Seeds]] = {}
 
 
 def current(resolve: Mapping[str, object] | None) -> Seeds:
     """The memo that a dump with these names begins with."""
-    global _last_seeds
-    for gone in [k for k, (obj, module, name) in _hot.items() if not _is_global(obj, module, name)]:
-        del _hot[gone]
+    for known in (_hot, _often):
+        for gone in [k for k, (obj, module, name) in known.items() if not _is_global(obj, module, name)]:
+            del known[gone]
+    whole = bool(resolve)  # a state, as against a value
     mine = [(n, v) for n, v in (resolve or {}).items() if type(v) in anchors.CONTAINERS]
-    key = (anchors.index.version, tuple(_hot), len(_stale), tuple((n, id(v)) for n, v in mine))
-    if _last_seeds is not None and _last_seeds[0] == key:
-        return _last_seeds[1]
+    marks = (anchors.index.version, tuple(_hot), len(_stale), len(_often))
+    key = (*marks, tuple((n, id(v)) for n, v in mine))
+    if whole in _last and _last[whole][0] == key:
+        return _last[whole][1]
     near = [v for _, v in mine]
     places = [["", n] for n, _ in mine]
     taken = {id(v) for v in near}
-    for at, (obj, module, name) in _hot.items():
+    for at, (obj, module, name) in [*(_often.items() if whole else ()), *_hot.items()]:
         if at not in taken:
             near.append(obj)
             places.append([module, name])
@@ -151,7 +164,7 @@ def current(resolve: Mapping[str, object] | None) -> Seeds:
     # taken for one once, and not for the next container when the dump is made again.
     far = [_HOLE if at in taken else entry[0] for at, entry in anchors.index.containers.items()]
     seeds = Seeds(near, far, places)
-    _last_seeds = (key, seeds)
+    _last[whole] = (key, seeds)
     return seeds
 
 
