@@ -76,6 +76,8 @@ class _Overrides:
     dumping: Dumping
 
     def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is sessions.Call:
+            return obj.function, obj.args
         dumping = self.dumping
         key = id(obj)
         dumping.met.add(key)

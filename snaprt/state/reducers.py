@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from snaprt.state.sessions import Call, Dumping
+from snaprt.state.sessions import Dumping
 
 Reduced: TypeAlias = Any  # a tuple as pickle's protocol has it, or NotImplemented
 Reducer: TypeAlias = Callable[[Any, Dumping], Reduced]
@@ -90,8 +90,3 @@ def find(cls: type) -> Reducer | None:
     key = id(cls)
     _answers[key] = (weakref.ref(cls, lambda _: _answers.pop(key, None)), answer)
     return answer
-
-
-@reducer(Call)
-def reduce_call(call: Call, dumping: Dumping) -> Reduced:
-    return call.function, call.args

@@ -102,16 +102,11 @@ class LocalObjects:
 
     def _create_record(self, folder: str, number: int, data: bytes) -> None:
         pack = self._pack(folder)
-        target = self._root / folder / f"{number:012d}"
         if pack is not None:
             self._sweep()
-            if self._appends(target.parent):
-                if pack.append(number, data):
-                    return
-            else:
-                pack.close()
-                if pack.place(number) is not None:
-                    raise FileExistsError(target)
+            if pack.append(number, data):
+                return
+        target = self._root / folder / f"{number:012d}"
         made = self._folder(target.parent)
         packed = pack is None and number == 1 and self._appends(target.parent)
         self._create(target, new_file(data) if packed else (data,), made)
@@ -251,7 +246,10 @@ class LocalObjects:
         packed = is_pack(place / FIRST)
         if packed is None:
             return None
-        pack = Pack(place, lambda name, data: self._create(place / name, (data,))) if packed else None
+        pack = None
+        if packed:
+            create = lambda name, data: self._create(place / name, (data,))  # noqa: E731
+            pack = Pack(place, create, growing=self._appends(place))
         with self._lock:
             pack = self._packs[folder] = self._packs.get(folder) or pack
             while len(self._packs) > _PACKS:

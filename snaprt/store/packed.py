@@ -148,11 +148,14 @@ class Pack:
     Its methods raise OSError as the system does, and Damaged with the place.
     """
 
-    def __init__(self, folder: Path, create: Callable[[str, bytes], None]):
-        """`create` makes a small object in the folder, only if absent, that lasts."""
+    def __init__(self, folder: Path, create: Callable[[str, bytes], None], *, growing: bool):
+        """`create` makes a small object in the folder, only if absent, that lasts. `growing`: whether the
+        filesystem appends in one step."""
         self._folder = folder
         self.path = folder / FIRST
+        self._closed = os.fspath(folder / CLOSED)
         self._create = create
+        self._growing = growing
         self._lock = threading.RLock()
         self._frames: _Frames | None = None
         self._file = b""  # the head of the file: another one is looked at from its start
@@ -176,13 +179,14 @@ class Pack:
     def append(self, number: int, data: bytes) -> bool:
         """Creates a record, only if absent; when this returns, it lasts. Raises FileExistsError.
 
-        False if the pack was closed: then the record has to become a file of its own.
+        False if the pack was closed, as it is where it can't grow: then the record has to become a file of
+        its own.
         """
         with self._lock:
             if self._frames is None:
                 self._look()
-            start = self._write(number, data) if self._end is None else None
-            if os.path.exists(self._folder / CLOSED):
+            start = self._write(number, data) if self._growing and self._end is None else None
+            if not self._growing or os.path.exists(self._closed):
                 self.close()
             place = self._places.get(number)
             if place is not None and place[0] != start:

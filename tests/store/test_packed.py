@@ -430,8 +430,8 @@ def test_one_who_appends_while_another_closes_the_pack_wins_or_loses_for_both(
         exists = os.path.exists
         which = packed.END if moment == "before it looks" else packed.CLOSED
 
-        def asked(path: Path) -> bool:
-            if path.name == which:
+        def asked(path: str | Path) -> bool:
+            if Path(path).name == which:
                 other()
             return exists(path)
 
