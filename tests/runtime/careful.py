@@ -214,7 +214,8 @@ async def spins(ledger: str) -> None:
 @snaprt.tool(timeout=0.05, retries=3)
 def pays_slowly(ledger: str) -> str:
     note(ledger, "pay")
-    time.sleep(0.3)  # a thread can't be stopped: the payment happens all the same
+    while told(ledger) != "end":  # a thread can't be stopped: the payment happens all the same
+        time.sleep(0.01)
     return "paid"
 
 

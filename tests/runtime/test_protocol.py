@@ -213,6 +213,7 @@ async def test_a_write_that_outlasts_its_timeout_is_in_doubt_and_not_tried_again
         assert isinstance(asked, snaprt.Suspended)
         [question] = asked.waiting
         assert question.payload["in_doubt"]["tool"] == "pays_slowly"
+        tell(ledger, "end")
         await rt.answer("r", {"done": "paid after all"})
     assert await resumed(url) == snaprt.Completed("r", "paid after all")
     assert lines(ledger) == ["pay"]
@@ -247,7 +248,7 @@ async def test_a_live_owner_renews_its_lease(url: str, ledger: str) -> None:
                 seen.add(lease["until"])
             await anyio.sleep(0.01)
         tell(ledger, "end")
-        await run.outcome()
+        assert await run.outcome() == snaprt.Completed("r", "done")
 
 
 async def test_an_owner_that_is_provably_gone_is_not_waited_for(
