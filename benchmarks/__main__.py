@@ -6,7 +6,7 @@ import argparse
 import subprocess
 import sys
 
-NAMES = ("frames", "chain", "saving", "conversation", "steps", "steps_peers")
+NAMES = ("frames", "chain", "saving", "conversation", "steps", "steps_peers", "workers")
 
 
 def main() -> int:

@@ -115,15 +115,19 @@ async def answer(rt: snaprt.Runtime) -> Counter[str]:
 
 async def played(place: Place, fleet: Fleet, runs: int, dice: random.Random, within: float) -> None:
     """Answers until all has ended, while one worker after the other is killed."""
-    async with snaprt.Runtime(place.url) as rt:
-        killed = started = monotonic()
-        while (found := await answer(rt))["completed"] < runs:
-            assert monotonic() < started + within, found
-            if monotonic() >= killed + 1.0:
-                killed = monotonic()
-                fleet.kill(dice)
+
+    async def kills() -> None:
+        while True:
+            await anyio.sleep(1.0)
+            fleet.kill(dice)
             fleet.mend()
-            await anyio.sleep(0.1)
+
+    async with snaprt.Runtime(place.url) as rt, anyio.create_task_group() as killing:
+        killing.start_soon(kills)
+        with anyio.fail_after(within):
+            while (await answer(rt))["completed"] < runs:
+                await anyio.sleep(0.1)
+        killing.cancel_scope.cancel()
 
 
 async def results(place: Place, runs: int) -> list[Any]:
