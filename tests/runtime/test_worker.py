@@ -147,6 +147,36 @@ async def test_an_answer_that_comes_long_after_its_hint_is_not_missed(
     assert hints(held) == set()
 
 
+async def test_a_hint_that_names_no_slot_is_kept_for_what_may_be_on_its_way(
+    held: Held, ledger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await suspended(ledger, "r")
+    Agenda(held).now("r")
+    async with working() as told:
+        before = held.asked["create"]
+        await anyio.sleep(0.5)  # long enough for several looks
+        assert len(hints(held)) == 1
+        assert (told.looks, held.asked["create"]) == ([], before)
+        with monkeypatch.context() as patch:
+            patch.setattr(Agenda, "now", lambda *_: None)
+            await answer("r")
+        await told.until(lambda: told.left("r"))
+
+
+async def test_a_run_that_was_looked_at_too_early_is_looked_at_again_at_its_time(
+    held: Held, ledger: str
+) -> None:
+    async with runtime() as rt:
+        outcome = await (await rt.start(sleeps, ledger, 9e6, run_id="r")).outcome()
+    assert isinstance(outcome, snaprt.Suspended)
+    (hint,) = Agenda(held).all()
+    Agenda(held).put_off([hint.name], "r", time.time() - 1, "1")
+    async with working() as told:
+        await told.until(lambda: hints(held) == {("r", "timer")})
+    assert next(Agenda(held).all()).at == hint.at
+    assert told.looks == []
+
+
 async def test_a_hint_is_not_removed_before_what_it_announces_was_taken_in(
     held: Held, ledger: str, dying_at: Dying
 ) -> None:
@@ -192,7 +222,7 @@ async def test_a_run_in_the_hands_of_another_is_left_to_it_until_its_lease_is_ov
 async def test_an_answer_to_a_run_in_hand_is_taken_in_when_the_worker_hears_of_it(
     held: Held, ledger: str
 ) -> None:
-    async with working(runtime(distant=60.0)) as told:
+    async with working(runtime(distant=60.0, look=60.0)) as told:
         await suspended_beside_a_timer(held)
         await told.until(lambda: told.of("r"))
         await answer("r")
@@ -209,7 +239,7 @@ async def suspended_beside_a_timer(held: Held) -> None:
 
 async def asks_for_a_while() -> str:
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(50):
             await snaprt.suspend("?")
     except TimeoutError:
         return "late"
@@ -317,8 +347,19 @@ async def stalls_after_an_answer() -> None:
     await stalls()
 
 
+@snaprt.tool(effect="idempotent")
+async def pay_by_key(ledger: str, *, idempotency_key: str) -> str:
+    return idempotency_key
+
+
+async def pays_by_key(ledger: str, count: int) -> None:
+    for _ in range(count):
+        await pay_by_key(ledger)
+
+
+@pytest.mark.parametrize("agent", [many_reads, pays_by_key])
 async def test_a_run_whose_owners_die_one_after_the_other_is_left_alone_ever_longer(
-    held: Held, ledger: str, dying_at: Dying
+    held: Held, ledger: str, dying_at: Dying, agent: Any
 ) -> None:
     async def dies(kind: str) -> float:
         """A process that dies before a record of that kind; gives how long the run is left alone then."""
@@ -330,7 +371,7 @@ async def test_a_run_whose_owners_die_one_after_the_other_is_left_alone_ever_lon
 
     with dying_at("result"):
         async with runtime(lease=10.0) as rt:
-            await (await rt.start(many_reads, ledger, 1, run_id="r")).outcome()
+            await (await rt.start(agent, ledger, 1, run_id="r")).outcome()
     assert [await dies("result") for _ in range(3)] == [40, 80, 160]
     await dies("finish")  # it got the run on
     assert await dies("finish") <= 20
@@ -504,6 +545,7 @@ async def test_a_parent_goes_on_when_its_child_has_ended_though_nobody_told_it(
         async with runtime() as rt:
             outcome = await (await rt.resume(child)).outcome()
             assert isinstance(outcome, snaprt.Completed)
+    Agenda(held).drop([hint.name for hint in Agenda(held).all() if hint.announces])
     async with working() as told:
         await told.until(lambda: told.left("r") and not hints(held))
     assert told.left("r") == [snaprt.Completed("r", "parent of yes")]

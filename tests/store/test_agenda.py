@@ -171,6 +171,24 @@ def test_a_hint_that_cannot_be_put_or_is_gone_is_no_error(held: Held, agenda: Ag
     assert hints(held) == []
 
 
+def test_hints_are_put_off_only_when_the_later_one_lies_there(
+    held: Held, agenda: Agenda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = agenda.at("r", T, "1")
+
+    def fail(*_: object) -> None:
+        raise StoreError("full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(held, "replace", fail)
+        agenda.put_off([name], "r", T + 60, "f1")
+    assert hints(held) == [("r", T, "1")]
+    agenda.put_off([name], "r", T + 60, "f1")
+    assert hints(held) == [("r", T + 60, "f1")]
+    agenda.put_off([agenda.name("r", T + 60, "f1")], "r", T + 60, "f1")
+    assert hints(held) == [("r", T + 60, "f1")]
+
+
 # --- the hint of a run in hand ------------------------------------------------------------------------
 
 
