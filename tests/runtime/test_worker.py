@@ -549,3 +549,32 @@ async def test_a_parent_goes_on_when_its_child_has_ended_though_nobody_told_it(
     async with working() as told:
         await told.until(lambda: told.left("r") and not hints(held))
     assert told.left("r") == [snaprt.Completed("r", "parent of yes")]
+
+
+# --- whatever else is put into an inbox ---------------------------------------------------------------
+
+
+async def reads_mail() -> list[Any]:
+    inbox = snaprt.inbox("orders")
+    return [await inbox.get(), await inbox.get()]
+
+
+async def test_messages_to_a_sleeping_run_are_taken_in_by_a_worker(held: Held) -> None:
+    async with runtime() as rt:
+        await (await rt.start(reads_mail, run_id="r")).outcome()
+    async with working() as told, runtime() as sender:
+        await sender.send("r", "first", inbox="orders")
+        await told.until(lambda: told.left("r"))
+        await sender.send("r", "second", inbox="orders")
+        await told.until(lambda: len(told.left("r")) == 2 and not hints(held))
+    assert told.left("r")[1] == snaprt.Completed("r", ["first", "second"])
+
+
+async def test_a_sleeping_run_that_is_to_end_is_ended_by_a_worker(held: Held, ledger: str) -> None:
+    async with runtime() as rt:
+        await (await rt.start(sleeps, ledger, 9e6, run_id="r")).outcome()
+        assert await rt.cancel("r", "no longer wanted")
+    async with working() as told:
+        await told.until(lambda: told.left("r") and not hints(held))
+    assert isinstance(told.left("r")[0], snaprt.Cancelled)
+    assert Path(ledger).read_text().splitlines() == ["look before"]
