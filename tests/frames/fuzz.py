@@ -25,6 +25,7 @@ import traceback
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field
+from types import FunctionType, ModuleType, TracebackType
 from typing import Any, Literal, TypeAlias
 
 from snaprt import frames
@@ -65,11 +66,26 @@ def standing(root: Any) -> list[Any]:
     return found
 
 
+def tracebacks(root: Any) -> list[TracebackType]:
+    """Those of the exceptions that hang off a coroutine."""
+    found, waiting, seen = [], [root], set()
+    while waiting:
+        item = waiting.pop()
+        if id(item) in seen or isinstance(item, (type, ModuleType, FunctionType, TracebackType)):
+            continue
+        seen.add(id(item))
+        if isinstance(item, BaseException) and item.__traceback__ is not None:
+            found.append(item.__traceback__)
+        waiting += gc.get_referents(item)
+    return found
+
+
 def run(code: Any, seed: int, way: Way, *, look: bool = True, keep: bool = False) -> Outcome:
     """Run a program to its end, in one of three ways: what happens to its frames at each suspension.
 
     Half of the programs run as under an event loop, whose hook is told of an async generator that is dropped.
-    In the others such a generator is closed on the spot. With `keep` none is dropped before the end.
+    In the others such a generator is closed on the spot. With `keep` none is dropped before the end, and
+    nothing that hangs on the traceback of an exception which was there at a suspension.
     """
     world, outcome = World(seed, keep=keep), Outcome()
     before, complain = sys.get_asyncgen_hooks(), sys.unraisablehook
@@ -126,6 +142,8 @@ def _drive(code: Any, seed: int, way: Way, look: bool, world: World, outcome: Ou
     throw: BaseException | None = None
     events = world.events
     while True:
+        if world.keep:
+            world.kept += tracebacks(root)
         if replace is not None:
             root, count = replace(root)
             outcome.frames += count
@@ -197,7 +215,9 @@ def check(
     if difference is not None:
         # The traceback of an exception holds the frames it came through as they were then. So an async
         # generator that hangs on an undisturbed frame may be dropped, and closed, later than on one that was
-        # replaced since. Where the runs differ they are compared as they are when nothing is dropped.
+        # replaced since. A dump leaves tracebacks behind, and what only they hold is dropped with the old
+        # graph, not when the exception goes. Where runs differ they are compared as they are when nothing is
+        # dropped.
         kept = [run(code, seed, each, look=look, keep=True) for each in ("undisturbed", way)]
         difference = first_difference(*kept)
     return difference, replaced

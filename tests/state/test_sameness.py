@@ -29,6 +29,13 @@ def test_random_programs_do_not_notice_that_they_are_dumped_and_loaded(
     assert sum(outcome.frames for outcome in outcomes) > 800
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_generator_that_only_a_traceback_holds_is_no_difference() -> None:
+    difference, outcome = fuzz.check(4733, "dumped")
+    assert difference is None
+    assert outcome.suspensions > 10
+
+
 def test_a_program_that_holds_what_no_dump_takes_is_counted_by_what_that_is() -> None:
     async def holding(held: Any) -> None:
         await nap(1)
