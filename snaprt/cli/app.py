@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import snaprt
-from snaprt.cli import failures, fleet, keeping, output
-from snaprt.cli.options import Debug, Json, RunId, Store, Suspension, leave
+from snaprt.cli import failures, fleet, keeping, output, people, watch
+from snaprt.cli.options import Debug, Early, Json, RunId, Store, Suspension, leave
 from snaprt.cli.options import settings as settings_of
 from snaprt.errors import SnaprtError, UnknownSuspension, UsageError
 
@@ -122,7 +122,8 @@ def run(
 with the run, so that it can be resumed where the file doesn't exist.
 
     --json tells of every step and change of plan; its last line has run, status (completed, suspended, \
-failed, cancelled or refused), result or error, and in suspended runs waiting: [{suspension, payload}].
+failed, cancelled or refused), result or error, and in suspended runs waiting: [{suspension, payload, and \
+where it has them answer (a JSON Schema), until, refused}], listening and children.
 
     [dim]snaprt run agents:support order=A-17 cents=4200
     snaprt run examples/release_notes.py:release_notes repo=. --store s3://acme/agents[/dim]
@@ -158,6 +159,7 @@ def resume(
         ),
     ] = None,
     suspension: Suspension = None,
+    early: Early = False,
     rules: Annotated[
         RulesChoice | None,
         typer.Option("--rules", help="Go on under these rules, where today's differ.", show_default=False),
@@ -200,6 +202,9 @@ def resume(
     settings = settings_of(context, store, as_json)
     if suspension is not None and answer is None and in_doubt is None:
         raise UsageError("--suspension says which question --answer is for: give --answer as well.")
+    if early and answer is None:
+        raise UsageError("--early is for --answer: give --answer and --suspension NAME as well.")
+    values.check_early(early, suspension)
     if in_doubt is not None and answer is not None:
         raise UsageError("--in-doubt is an answer too: give --answer or --in-doubt.")
     value = None if answer is None else values.parse_json(answer, "--answer")
@@ -210,7 +215,7 @@ def resume(
     async def work(runtime: Runtime) -> int:
         async def take() -> Run:
             if answer is not None:
-                await runtime.answer(run_id, value, suspension=suspension, by=session.who())
+                await runtime.answer(run_id, value, suspension=suspension, by=session.who(), early=early)
             if verdict is not None:
                 try:
                     await runtime.answer(run_id, verdict, suspension=suspension, by=session.who())
@@ -236,42 +241,10 @@ def resume(
     leave(session.with_runtime(settings, work, run=run_id))
 
 
-@app.command()
-def answer(
-    context: typer.Context,
-    run_id: RunId,
-    text: Annotated[
-        str, typer.Argument(metavar="JSON", help="The answer; - reads standard input.", show_default=False)
-    ],
-    suspension: Suspension = None,
-    store: Store = None,
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
-    """Answer a question and leave; whoever resumes the run takes it in. Needs no agent code.
-
-    [dim]snaprt answer support-1f0c '{"approved": true}'
-    snaprt answer support-1f0c '"after lunch"' --suspension ask-2[/dim]
-    """
-    from snaprt.cli import session, values, views
-
-    settings = settings_of(context, store, as_json)
-    value = values.parse_json(text, "The answer")
-
-    async def work(runtime: Runtime) -> int:
-        answered = await runtime.answer(run_id, value, suspension=suspension, by=session.who())
-        if settings.as_json:
-            output.print_json({"event": "answered", "run": run_id, "suspension": answered})
-        else:
-            command = views.resume_command(run_id, settings.said_store)
-            output.console().print(
-                f"{answered} of {run_id} is answered. Go on with\n  {command}", soft_wrap=True
-            )
-        return failures.COMPLETED
-
-    leave(session.with_runtime(settings, work, run=run_id))
-
-
+app.command("answer")(people.answer)
+app.command("send")(people.send)
+app.command("cancel")(people.cancel)
+app.command("watch")(watch.watch)
 app.command("ls")(keeping.list_runs)
 
 
@@ -279,22 +252,24 @@ app.command("ls")(keeping.list_runs)
 def show(
     context: typer.Context, run_id: RunId, store: Store = None, as_json: Json = False, debug: Debug = False
 ) -> None:
-    """Show a run: plan, steps, what it waits for, its rules, where its bytes lie. Nothing is unpickled.
+    """Show a run: plan, steps, what it waits for and what to type next, who answered before, its parent and
+    children, its rules, where its bytes lie. Nothing is unpickled.
 
     [dim]snaprt show support-1f0c[/dim]
     """
-    from snaprt.cli import session, views
+    from snaprt.cli import page, session, views
 
     settings = settings_of(context, store, as_json)
 
     async def work(runtime: Runtime) -> int:
         info = await runtime.show(run_id)
         if settings.as_json:
-            output.print_json(views.info_object(info))
+            output.print_json(page.info_object(info))
         else:
             out = output.console()
-            page = views.run_page(info, views.Marks(out.encoding), settings.said_store, views.now())
-            output.put(out, *page)
+            statuses = await session.statuses(runtime, [*filter(None, [info.parent]), *info.children])
+            marks = views.Marks(out.encoding)
+            output.put(out, *page.run_page(info, marks, settings.said_store, views.now(), statuses))
         return failures.COMPLETED
 
     leave(session.with_runtime(settings, work, run=run_id))

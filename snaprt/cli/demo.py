@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from snaprt.cli import failures, views
+from snaprt.cli import failures, page, views
 from snaprt.cli.output import console, put
 from snaprt.cli.session import Settings, local_folder, with_runtime
 from snaprt.errors import SnaprtError
@@ -78,7 +78,7 @@ class _Tour:
         self._prove()
         info = self._look()
         self._say("\nWhat the store has of it (snaprt show):\n")
-        put(self._out, *views.run_page(info, self._marks, self._settings.said_store, views.now()))
+        put(self._out, *page.run_page(info, self._marks, self._settings.said_store, views.now()))
         where = views.store_words(self._settings.said_store)
         self._say(
             f"\nNext: snaprt show {' '.join([self._run, *where])}; snaprt run FILE.py:FUNCTION, of your own."

@@ -149,9 +149,8 @@ def _line(outcome: Outcome) -> str:
     from snaprt.runtime import Cancelled, Failed, Suspended
 
     match outcome:
-        case Suspended(run=run, waiting=waiting, until=until):
-            waits = [item.suspension for item in waiting]
-            waits += [] if until is None else [views.moment(until)]
+        case Suspended(run=run, waiting=waiting, until=until, listening=listening, children=children):
+            waits = views.awaited(waiting, listening, children, until)
             return f"suspended {run}" + (f", waits for {', '.join(waits)}" if waits else "")
         case Failed():
             return f"failed {failures.agent_paragraph(outcome)}"

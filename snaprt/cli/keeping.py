@@ -71,7 +71,7 @@ def list_runs(
     snaprt ls --status suspended --older-than 7d
     snaprt ls --json --status suspended | jq -r .run[/dim]
     """
-    from snaprt.cli import session, views
+    from snaprt.cli import page, session, views
 
     said = settings(context, store, as_json)
     age = _seconds(older_than)
@@ -86,7 +86,7 @@ def list_runs(
         runs = await session.with_sizes(runtime, chosen(there, status, agent, age, views.now()))
         if said.as_json:
             for info in runs:
-                output.print_json(views.info_object(info))
+                output.print_json(page.info_object(info))
         elif runs:
             out.print(views.runs_table(runs, views.Marks(out.encoding), views.now()))
         else:

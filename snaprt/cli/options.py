@@ -32,6 +32,10 @@ Suspension = Annotated[
         "--suspension", metavar="ID", help="Which question, where several are open.", show_default=False
     ),
 ]
+Early = Annotated[
+    bool,
+    typer.Option("--early", help="--suspension names a question that isn't asked yet."),
+]
 
 
 def settings(context: typer.Context, store: str | None, as_json: bool) -> Settings:

@@ -16,7 +16,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from snaprt.cli import views
+from snaprt.cli import page, views
 from snaprt.cli.changes import Summary, as_json, changes
 from snaprt.cli.failures import words
 from snaprt.cli.output import console, print_json, put
@@ -219,10 +219,13 @@ def outcome_object(outcome: Outcome) -> dict[str, Any]:
     match outcome:
         case Completed(value=value):
             return base | {"status": "completed", "result": as_json(value)}
-        case Suspended(waiting=waiting, until=until):
-            asked = [{"suspension": item.suspension, "payload": as_json(item.payload)} for item in waiting]
+        case Suspended(waiting=waiting, until=until, listening=listening, children=children):
+            asked = [page.waiting_object(item) for item in waiting]
+            more = {"until": until, "listening": list(listening), "children": list(children)}
             return (
-                base | {"status": "suspended", "waiting": asked} | ({} if until is None else {"until": until})
+                base
+                | {"status": "suspended", "waiting": asked}
+                | {name: value for name, value in more.items() if value not in (None, [])}
             )
         case Failed(error=error, traceback=text):
             return base | {"status": "failed", "error": error_object(error) | {"traceback": text}}
@@ -241,16 +244,19 @@ def _ending(outcome: Outcome, marks: views.Marks, store: str | None, took: str) 
                 _headline(marks, "completed", run, took),
                 *([] if value is None else [views.value_text(value)]),
             ]
-        case Suspended(run=run, waiting=waiting, until=until) if waiting:
+        case Suspended(run=run, waiting=waiting, until=until, listening=listening, children=children) if (
+            waiting or listening or children
+        ):
             asks = "asks" if len(waiting) == 1 else f"asks {len(waiting)} questions"
+            others = page.others(
+                run, store, waiting=waiting, until=until, listening=listening, children=children
+            )
+            also = [Text("It also waits for")] if waiting and others else []
             return [
-                _headline(marks, "suspended", run, f"{took}; it {asks}:"),
-                *(part for item in waiting for part in views.question(run, item, store, waiting)),
-                *(
-                    []
-                    if until is None
-                    else [Text(f"It goes on by itself at {views.moment(until)} if it is resumed then.")]
-                ),
+                _headline(marks, "suspended", run, f"{took}; it {asks if waiting else 'waits for'}:"),
+                *(part for item in waiting for part in page.question(run, item, store, waiting, views.now())),
+                *also,
+                *others,
             ]
         case Suspended(run=run, until=until):
             sleeps = "" if until is None else f" until {views.moment(until)}"

@@ -207,6 +207,25 @@ async def with_sizes(runtime: Runtime, runs: Sequence[RunInfo]) -> list[RunInfo]
     return list(await asyncio.gather(*(_with_size(runtime, info) for info in runs)))
 
 
+_MOST_RELATIVES = 20
+"""So many runs are asked where they stand for the page of another; `snaprt ls` shows all."""
+
+
+async def statuses(runtime: Runtime, runs: Sequence[str]) -> dict[str, str]:
+    """Where these runs stand, as far as that can be known."""
+    asked = runs[:_MOST_RELATIVES]
+    return dict(zip(asked, await asyncio.gather(*(_status(runtime, run) for run in asked)), strict=True))
+
+
+async def _status(runtime: Runtime, run: str) -> str:
+    try:
+        return (await runtime.show(run)).status
+    except UnknownRun:
+        return "removed"
+    except SnaprtError:
+        return "damaged"
+
+
 async def _with_size(runtime: Runtime, info: RunInfo) -> RunInfo:
     if info.bytes or info.status == "damaged":
         return info

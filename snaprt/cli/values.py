@@ -32,6 +32,15 @@ def parse_json(text: str, what: str) -> Any:
         raise UsageError(f"{what} is nested too deeply to be read as JSON.") from None
 
 
+def check_early(early: bool, suspension: str | None) -> None:
+    """An answer to a question that isn't asked yet has to name it."""
+    if early and suspension is None:
+        raise UsageError(
+            "--early is for a question that isn't asked yet: say which with --suspension NAME, the name in "
+            "snaprt.suspend(…, name=NAME)."
+        )
+
+
 def parse_duration(text: str, what: str) -> float:
     """Seconds, from a number with its unit: 90s, 15m, 12h, 7d."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text, re.ASCII)

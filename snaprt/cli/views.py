@@ -1,4 +1,4 @@
-"""How runs, steps, questions and results look to a person.
+"""How runs, steps and results look to a person.
 
 Functions from plain data to something rich can print. Text that comes from agents is never read as
 markup. Nothing here prints, waits or asks a store.
@@ -10,7 +10,7 @@ import datetime
 import json
 import shlex
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
@@ -39,7 +39,6 @@ _MARKS: dict[str, tuple[str, str, str]] = {
 }
 _PENDING = ("○", ".", "dim")
 
-_LABEL = 10  # width of the left column of `show`
 _OUTPUT = 100  # characters of a step's output in a table; `--json` has all that is kept
 
 
@@ -65,7 +64,7 @@ def plan_entry(entry: Mapping[str, Any], marks: Marks) -> Text:
 
 
 def runs_table(runs: Sequence[RunInfo], marks: Marks, now: float) -> Table:
-    """The table of `snaprt ls`, newest first."""
+    """The table of `snaprt ls`: the newest first, children below their parents."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("run", overflow="fold", min_width=8)
     table.add_column("agent", overflow="ellipsis")
@@ -74,9 +73,9 @@ def runs_table(runs: Sequence[RunInfo], marks: Marks, now: float) -> Table:
     table.add_column("waits for", max_width=_OUTPUT)
     table.add_column("age", justify="right", no_wrap=True)
     table.add_column("size", justify="right", no_wrap=True)
-    for info in sorted(runs, key=lambda info: info.updated, reverse=True):
+    for depth, info in families(runs):
         table.add_row(
-            Text(info.run),
+            Text("  " * depth + info.run),
             Text(info.agent),
             Text.assemble(marks.of(info.status), " ", info.status),
             Text(info.current_step or ""),
@@ -91,41 +90,47 @@ def waits_for(info: RunInfo) -> str:
     """In a few words: the questions' ids, or the time; for a run that can't be read, why."""
     if info.status == "damaged":
         return str(info.error)
-    if info.waiting:
-        return ", ".join(waiting.suspension for waiting in info.waiting)
-    return moment(info.until) if info.until is not None and info.status == "suspended" else ""
+    if info.status not in ("suspended", "running"):
+        return ""
+    until = info.until if info.status == "suspended" else None
+    return ", ".join(awaited(info.waiting, info.listening, info.open_children, until))
 
 
-def run_page(info: RunInfo, marks: Marks, store: str | None, now: float) -> list[RenderableType]:
-    """The page of `snaprt show`, part by part."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold", min_width=_LABEL)
-    grid.add_column(overflow="fold")
-    grid.add_row("run", Text(info.run))
-    grid.add_row("agent", Text(info.agent))
-    grid.add_row("status", _status(info, marks))
-    grid.add_row("started", f"{moment(info.started)}, {age(now - info.started)} ago")
-    grid.add_row("newest", f"{moment(info.updated)}, {age(now - info.updated)} ago")
-    if info.plan:
-        grid.add_row("plan", plan_line(info.plan, marks))
-    for number, (name, text) in enumerate(sorted(info.rules.items())):
-        grid.add_row("" if number else "rules", Text.assemble((f"{name}: ", "dim"), value_text(text)))
-    parts: list[RenderableType] = [grid]
-    if info.steps:
-        parts += [Text("\nsteps", style="bold"), indented(steps_table(info.steps, marks))]
-    if info.waiting:
-        parts += [Text("\nwaits for", style="bold")]
-        for waiting in info.waiting:
-            parts += question(info.run, waiting, store, info.waiting)
-    if info.status == "completed":
-        parts += [Text("\nresult", style="bold"), indented(value_text(info.result))]
-    if info.error:
-        parts += [Text("\nerror", style="bold"), indented(Text(info.error, style="red"))]
-    parts += [
-        Text(f"\nbytes  {info.records} records, {size(info.bytes)} at {info.where}", style="bold"),
-        indented(objects_table(info)),
-    ]
-    return parts
+def awaited(
+    waiting: Sequence[Waiting], listening: Iterable[str], children: Iterable[str], until: float | None
+) -> list[str]:
+    """What a run waits for, in a word or two each. The time of a question stands for itself."""
+    words = [each.suspension for each in waiting]
+    words += [f"inbox {name}" for name in listening]
+    words += as_started(children)
+    if until is not None and not any(each.until == until for each in waiting):
+        words.append(moment(until))
+    return words
+
+
+def as_started(children: Iterable[str]) -> list[str]:
+    """Children by the steps that started them, which their ids end with."""
+    return sorted(children, key=lambda run: (len(run), run))
+
+
+def families(runs: Sequence[RunInfo]) -> Iterator[tuple[int, RunInfo]]:
+    """Runs with their depth: each parent before its children, who come in the order in which they were
+    started; families by what is newest in them. Whose parent isn't among the runs stands by itself."""
+    there = {info.run for info in runs}
+    below: dict[str | None, list[RunInfo]] = {}
+    for info in runs:
+        below.setdefault(info.parent if info.parent in there else None, []).append(info)
+
+    def newest(info: RunInfo) -> float:
+        return max([info.updated, *map(newest, below.get(info.run, ()))])
+
+    def told(info: RunInfo, depth: int) -> Iterator[tuple[int, RunInfo]]:
+        yield depth, info
+        for child in sorted(below.get(info.run, ()), key=lambda child: child.started):
+            yield from told(child, depth + 1)
+
+    for info in sorted(below.get(None, ()), key=newest, reverse=True):
+        yield from told(info, 0)
 
 
 def steps_table(steps: Sequence[Mapping[str, Any]], marks: Marks) -> Table:
@@ -198,42 +203,9 @@ def report_object(report: Report) -> dict[str, Any]:
     }
 
 
-def question(run: str, waiting: Waiting, store: str | None, among: Sequence[Waiting]) -> list[RenderableType]:
-    """What the agent asks, and the command that answers it."""
-    only = len(among) == 1
-    payload, answers = waiting.payload, possible_answers(waiting.payload)
-    if isinstance(payload, Mapping) and len(payload) > 1:
-        payload = {key: value for key, value in payload.items() if value is not answers}
-    commands = [
-        answer_command(run, store, None if only else waiting.suspension, answer) for answer in answers
-    ]
-    return [
-        *([] if only else [Text(f"  {waiting.suspension}:", style="bold yellow")]),
-        indented(payload_text(payload)),
-        Text("  answer with" + (" one of" if len(answers) > 1 else ""), style="dim"),
-        *(Text(f"    {command}", style="bold") for command in commands),
-    ]
-
-
 def indented(what: RenderableType, by: int = 2) -> Padding:
     """Set in from the left; long lines are wrapped there too."""
     return Padding(what, (0, 0, 0, by))
-
-
-def possible_answers(payload: Any) -> list[str]:
-    """What a payload itself says under `answers` (JSON, or its pattern), else an approval."""
-    answers = payload.get("answers") if isinstance(payload, Mapping) else None
-    if isinstance(answers, list) and answers and all(isinstance(answer, str) for answer in answers):
-        return answers
-    return ['{"approved": true}']
-
-
-def answer_command(run: str, store: str | None, suspension: str | None, answer: str) -> str:
-    """The line to type. `store` is None when it needn't be said."""
-    words = ["snaprt", "resume", run, "--answer", answer]
-    if suspension is not None:
-        words += ["--suspension", suspension]
-    return shlex.join(words + store_words(store))
 
 
 def resume_command(run: str, store: str | None) -> str:
@@ -322,19 +294,6 @@ def now() -> float:
     return time.time()
 
 
-def _status(info: RunInfo, marks: Marks) -> Text:
-    text = Text.assemble(marks.of(info.status), " ", info.status)
-    if info.status == "suspended" and info.waiting:
-        text.append(", waits for an answer")
-    elif info.status == "suspended" and info.until is not None:
-        text.append(f" until {moment(info.until)}")
-    elif info.status == "running":
-        text.append(", or its process died: resuming it is safe", style="dim")
-    if info.current_step:
-        text.append(f", at {info.current_step!r}")
-    return text
-
-
 def _took(step: Mapping[str, Any]) -> str:
     started, ended = step.get("started"), step.get("ended")
     return "" if started is None or ended is None else f"{max(ended - started, 0):.2f} s"
@@ -349,32 +308,3 @@ def _one_line(value: Any) -> str:
     if value is None:
         return ""
     return " ".join((value if isinstance(value, str) else value_text(value).plain).split())
-
-
-def info_object(info: RunInfo) -> dict[str, Any]:
-    """A run for `--json`; every value is one that JSON can say."""
-    facts: dict[str, Any] = {
-        "run": info.run,
-        "status": info.status,
-        "agent": info.agent,
-        "started": info.started,
-        "updated": info.updated,
-        "current_step": info.current_step,
-        "plan": info.plan,
-        "steps": info.steps,
-        "waiting": [
-            {"suspension": item.suspension, "payload": as_json(item.payload)} for item in info.waiting
-        ],
-        "until": info.until,
-        "rules": dict(info.rules),
-        "records": info.records,
-        "bytes": info.bytes,
-        "where": info.where,
-    }
-    if info.status == "completed":
-        facts["result"] = as_json(info.result)
-    if info.error is not None:
-        facts["error"] = info.error
-    if info.objects:
-        facts["objects"] = [{"url": locate(info, name), "bytes": length} for name, length in info.objects]
-    return facts

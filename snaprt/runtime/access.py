@@ -137,7 +137,10 @@ class Access:
         log: Log = await self._patiently("Reading the store", self._open.log, run_id)
         status = (await self._patiently("Reading the store", log.header)).detail["status"]
         if status not in ("running", "suspended"):
-            raise UsageError(f"Run {run_id} has ended ({status}): it takes nothing in any more.")
+            raise UsageError(
+                f"Run {run_id} has ended ({status}): it takes nothing in any more. How it ended is shown by "
+                f"`snaprt show {run_id}`."
+            )
         first = await self._patiently("Reading the store", log.free_message, stream)
         number: int = await self._patiently("Putting it in", log.put_message, stream, first, data, attempt)
         self.poke(run_id)

@@ -89,7 +89,8 @@ class RunInfo:
     """Where a run stands. Times are seconds since the epoch, sizes are bytes at the store.
 
     `status` is running, suspended, completed, failed or cancelled. "running" means that the newest
-    record leaves work to do: a process has it in hand, or had and died.
+    record leaves work to do: a process has it in hand, or had and died. `open_children` are those of
+    `children` whose end it waits for.
     """
 
     run: str
@@ -106,6 +107,7 @@ class RunInfo:
     answered: list[dict[str, Any]] = field(default_factory=list)
     parent: str | None = None
     children: tuple[str, ...] = ()
+    open_children: tuple[str, ...] = ()
     rules: Mapping[str, Any] = field(default_factory=dict)
     result: Any = None
     error: str | None = None

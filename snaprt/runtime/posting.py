@@ -17,6 +17,10 @@ from snaprt.kernel.approvals import mistake
 from snaprt.kernel.questions import is_name
 from snaprt.runtime.doubts import misread
 from snaprt.runtime.owning import clock
+from snaprt.runtime.shapes import short
+
+_LONGEST = 200
+"""Characters of a wrong answer that are said back."""
 
 
 def slot_for(
@@ -45,7 +49,9 @@ def slot_for(
         )
     wrong, expected = _wrong(question, value)
     if wrong is not None:
-        raise UsageError(f"{value!r} doesn't answer {suspension} of run {run}: {wrong}. Answer {expected}.")
+        raise UsageError(
+            f"{_said(value)} doesn't answer {suspension} of run {run}: {wrong}. Answer {expected}."
+        )
     return suspension, question.get("slot", suspension)
 
 
@@ -60,7 +66,7 @@ def _wrong(question: Mapping[str, Any], value: Any) -> tuple[str | None, str]:
     schema = question.get("answer")
     if schema is None or not _is_json(value):
         return None, ""  # a value that is no JSON is held against the type itself, where that is
-    return unfit(schema, value), f"what fits {json.dumps(schema)}"
+    return unfit(schema, value), f"what fits {short(schema)}"
 
 
 def unfit(schema: Mapping[str, Any], value: Any) -> str | None:
@@ -72,6 +78,12 @@ def unfit(schema: Mapping[str, Any], value: Any) -> str | None:
         return None
     place = worst.json_path.removeprefix("$").lstrip(".")
     return f"{f'{place}: ' if place else ''}{worst.message}"
+
+
+def _said(value: Any) -> str:
+    """A value as it was given, as far as it fits into a sentence."""
+    text = json.dumps(value, ensure_ascii=False) if _is_json(value) else repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def _is_json(value: Any) -> bool:

@@ -74,6 +74,9 @@ def _info(
         answered=summary.get("answered") or [],
         parent=(detail.get("parent") or {}).get("run"),
         children=tuple(child["run"] for child in summary.get("children") or ()),
+        open_children=tuple(
+            child["run"] for child in summary.get("children") or () if child["status"] == "open"
+        ),
         rules=summary.get("rules") or {},
         result=detail.get("result"),
         error=detail.get("error"),

@@ -67,7 +67,8 @@ class Inbox:
             there, _ = unseal(self._keyring, ANSWER, self._objects.read(name), what)
             if there.get("nonce") != nonce:
                 raise AlreadyAnswered(
-                    f"Suspension {slot!r} of run {self.run!r} has its answer already; the first one counts."
+                    f"Suspension {slot!r} of run {self.run!r} has its answer already; the first one counts, "
+                    "and is taken in when the run is resumed."
                 ) from None
 
     def put_next(

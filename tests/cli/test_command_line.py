@@ -436,6 +436,9 @@ def test_help_teaches_the_commands_the_variables_and_the_exit_codes(
         "run",
         "resume",
         "answer",
+        "send",
+        "cancel",
+        "watch",
         "ls",
         "show",
         "verify",
@@ -454,7 +457,22 @@ def test_help_teaches_the_commands_the_variables_and_the_exit_codes(
 
 @pytest.mark.parametrize(
     "command",
-    ["run", "resume", "answer", "ls", "show", "verify", "worker", "rm", "prune", "reindex", "demo"],
+    [
+        "run",
+        "resume",
+        "answer",
+        "send",
+        "cancel",
+        "watch",
+        "ls",
+        "show",
+        "verify",
+        "worker",
+        "rm",
+        "prune",
+        "reindex",
+        "demo",
+    ],
 )
 def test_every_command_has_an_example(tmp_path: Path, command: str) -> None:
     done = snaprt(command, "--help", cwd=tmp_path)

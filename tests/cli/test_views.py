@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from snaprt.cli import views
+from snaprt.cli import page, views
 from snaprt.cli.changes import as_json, changes
 from snaprt.cli.output import put
 from snaprt.runtime import RunInfo, Waiting
@@ -108,8 +109,8 @@ def test_marks_are_plain_where_the_output_has_no_unicode() -> None:
 
 def test_the_command_that_answers_can_be_typed_as_it_stands() -> None:
     yes = '{"approved": true}'
-    assert views.answer_command("r-1", None, None, yes) == "snaprt resume r-1 --answer '{\"approved\": true}'"
-    assert views.answer_command("r 1", "s3://a b", "ask-2", yes) == (
+    assert page.answer_command("r-1", None, None, yes) == "snaprt resume r-1 --answer '{\"approved\": true}'"
+    assert page.answer_command("r 1", "s3://a b", "ask-2", yes) == (
         "snaprt resume 'r 1' --answer '{\"approved\": true}' --suspension ask-2 --store 's3://a b'"
     )
     assert views.resume_command("r-1", None) == "snaprt resume r-1"
@@ -117,7 +118,7 @@ def test_the_command_that_answers_can_be_typed_as_it_stands() -> None:
 
 def test_answers_that_a_payload_names_are_each_shown_as_a_command() -> None:
     waiting = Waiting("d-1", {"question": "Paid?", "answers": ['{"done": VALUE}', '{"retry": true}']})
-    lines = shown(*views.question("r-1", waiting, None, (waiting,))).splitlines()
+    lines = shown(*page.question("r-1", waiting, None, (waiting,))).splitlines()
     assert [line.strip() for line in lines] == [
         "question: Paid?",
         "answer with one of",
@@ -157,8 +158,8 @@ def test_any_payload_can_be_shown(payload: Any, text: str) -> None:
 
 
 def test_text_of_an_agent_is_never_read_as_markup() -> None:
-    page = shown(
-        *views.run_page(
+    whole = shown(
+        *page.run_page(
             info(
                 current_step="[red]x[/red]",
                 rules={"prompt": "[bold]y"},
@@ -172,12 +173,12 @@ def test_text_of_an_agent_is_never_read_as_markup() -> None:
         )
     )
     for text in ("[red]x[/red]", "[bold]y", "[z]", "[t]", "[k]: [v]", "[/oops]"):
-        assert text in page
+        assert text in whole
 
 
 def test_the_page_of_a_run_has_all_that_can_be_known() -> None:
-    page = shown(
-        *views.run_page(
+    whole = shown(
+        *page.run_page(
             info(
                 current_step="ask",
                 plan=PLAN,
@@ -208,7 +209,7 @@ def test_the_page_of_a_run_has_all_that_can_be_known() -> None:
         "7 records, 1.2 KB at file:///s/runs/r-1",
         "file:///s/runs/r-1/log/000000000001",
     ):
-        assert text in page
+        assert text in whole
 
 
 def test_the_list_of_runs_has_the_newest_first_and_says_what_each_waits_for() -> None:
@@ -231,10 +232,53 @@ def test_the_list_of_runs_has_the_newest_first_and_says_what_each_waits_for() ->
     assert views.moment(5000.0) in lines[3]
 
 
+def test_children_stand_below_their_parent_as_they_were_started_and_families_by_their_newest() -> None:
+    runs = [
+        info(run="p.2", parent="p", started=3.0, updated=9.0),
+        info(run="alone", updated=8.0),
+        info(run="p.10", parent="p", started=4.0, updated=5.0),
+        info(run="p.2.1", parent="p.2", started=5.0, updated=5.0),
+        info(run="orphan", parent="removed", updated=7.0),
+        info(run="p", updated=1.0),
+    ]
+    assert [(depth, each.run) for depth, each in views.families(runs)] == [
+        (0, "p"), (1, "p.2"), (2, "p.2.1"), (1, "p.10"), (0, "alone"), (0, "orphan"),
+    ]  # fmt: skip
+    assert views.as_started(["p.10", "p.2", "p.1"]) == ["p.1", "p.2", "p.10"]
+
+
+def test_a_question_whose_time_is_over_says_so() -> None:
+    waiting = Waiting("ask-1", "Anybody?", until=1000.0)
+    text = shown(*page.question("r-1", waiting, None, (waiting,), 1001.0))
+    assert re.search(r"which is over; it goes on without an answer with *\n    snaprt resume r-1\n", text)
+    assert "--answer" not in text
+    assert "in 59 s; then it goes on" in shown(*page.question("r-1", waiting, None, (waiting,), 941.0))
+
+
+@pytest.mark.parametrize(
+    ("facts", "command"),
+    [
+        ({"status": "running"}, "snaprt watch r-1 --store s"),
+        ({"status": "failed", "error": "ValueError"}, "snaprt resume r-1 --retry --store s"),
+        ({"status": "suspended"}, "snaprt resume r-1 --store s"),
+        ({"status": "suspended", "until": 5000.0}, "snaprt resume r-1 --store s"),
+        ({"status": "suspended", "listening": ("chat",)}, "snaprt send r-1 '\"…\"' --inbox chat --store s"),
+        ({"status": "suspended", "open_children": ("r-1.4",)}, "snaprt show r-1.4 --store s"),
+    ],
+)
+def test_the_page_says_what_to_type_next(facts: dict[str, Any], command: str) -> None:
+    assert command in shown(*page.run_page(info(**facts), UNICODE, "s", 1100.0))
+
+
+@pytest.mark.parametrize("status", ["completed", "cancelled"])
+def test_of_a_run_that_has_ended_there_is_nothing_next(status: str) -> None:
+    assert "snaprt" not in shown(*page.run_page(info(status=status), UNICODE, "s", 1100.0))
+
+
 @pytest.mark.parametrize("width", [20, 40, 80, 300])
 def test_pages_fit_any_width(width: int) -> None:
     run = info(plan=PLAN, steps=STEPS, rules={"prompt": "word " * 60}, objects=[("file:///" + "x" * 200, 1)])
-    parts = [*views.run_page(run, UNICODE, None, 1100.0), views.runs_table([run], UNICODE, 1100.0)]
+    parts = [*page.run_page(run, UNICODE, None, 1100.0), views.runs_table([run], UNICODE, 1100.0)]
     for what in parts:
         if not isinstance(what, Text):  # a text is wrapped by the terminal itself
             assert max(len(line) for line in shown(what, width=width).splitlines()) <= width
@@ -244,7 +288,7 @@ def test_pages_fit_any_width(width: int) -> None:
 def test_no_word_of_a_question_is_lost_and_its_command_is_one_line(width: int) -> None:
     words = [f"word{number}" for number in range(200)]
     waiting = Waiting("ask-1", {"question": " ".join(words), "notes": "\n".join(words)})
-    lines = shown(*views.question("r-1", waiting, None, (waiting,)), width=width).splitlines()
+    lines = shown(*page.question("r-1", waiting, None, (waiting,)), width=width).splitlines()
     assert [word for line in lines for word in line.split() if word in words] == [*words, *words]
     assert lines[-1].strip() == "snaprt resume r-1 --answer '{\"approved\": true}'"
 
@@ -261,7 +305,7 @@ def test_what_json_can_say_stays_as_it_is(value: Any) -> None:
 
 def test_a_run_for_a_program_is_json_throughout() -> None:
     run = info(steps=STEPS, waiting=(Waiting("ask-1", {1, 2}),), status="completed", result={3})
-    text = json.dumps(views.info_object(run), allow_nan=False)
+    text = json.dumps(page.info_object(run), allow_nan=False)
     assert json.loads(text)["waiting"] == [{"suspension": "ask-1", "payload": {"repr": "{1, 2}"}}]
     assert json.loads(text)["result"] == {"repr": "{3}"}
 
