@@ -4,10 +4,13 @@ The agent asks a scripted model some times and keeps the answers. For snaprt the
 and once a write; DBOS has steps of one kind, LangGraph supersteps of one kind. Contenders take turns within
 each round, each with a new store in a folder of its own and a new event loop; opening isn't counted.
 
-How durable: snaprt syncs each record and its folder. DBOS leaves SQLite at its defaults (rollback journal,
-`synchronous=FULL`), LangGraph's savers set WAL and leave `synchronous=FULL`, and the graph is invoked
-with `durability="sync"`: each step is committed before the next begins. What they leave out is in their
-favour: neither keeps the agent's frames, says before a write that it is coming, or notices a second owner.
+Before a write, snaprt says on record that it is coming; the peers record what has happened. So each of them
+runs a second time with a step that says so before each of its steps: that is what a write takes there.
+
+How durable: snaprt appends each record to the run's file and syncs it (`fdatasync`). DBOS leaves SQLite at
+its defaults (rollback journal, `synchronous=FULL`), LangGraph's savers set WAL and leave `synchronous=FULL`,
+and the graph is invoked with `durability="sync"`: each step is committed before the next begins. What they
+leave out is in their favour: neither keeps the agent's frames, or notices a second owner.
 """
 
 from __future__ import annotations
@@ -52,6 +55,14 @@ Opened = Callable[[Path], AbstractAsyncContextManager[Callable[[], Awaitable[int
 def scripted(number: int) -> Message:
     """What the model says."""
     return {"role": "assistant", "content": f"answer {number}: " + "word " * 20}
+
+
+def announcement(number: int) -> str:
+    """What stands on record before a step of a peer, where it is announced."""
+    return f"about to ask for answer {number}"
+
+
+ANNOUNCED = "a step announcing each"
 
 
 # --- snaprt -----------------------------------------------------------------------------------------
@@ -109,10 +120,12 @@ def by_snaprt(agent: Callable[[int], Awaitable[int]]) -> Opened:
 
 
 def by_dbos() -> dict[str, Opened]:
-    """Its workflow, sync and async. Raises ImportError where it isn't installed."""
+    """Its workflow, sync and async, with and without announcements. Raises ImportError where it isn't
+    installed."""
     from dbos import DBOS  # type: ignore[import-not-found]  # optional
 
     ask = DBOS.step()(scripted)
+    announce = DBOS.step()(announcement)
 
     @DBOS.step()  # type: ignore[untyped-decorator]  # optional
     async def ask_async(number: int) -> Message:
@@ -126,6 +139,26 @@ def by_dbos() -> dict[str, Opened]:
     @DBOS.workflow()  # type: ignore[untyped-decorator]
     async def concurrent(count: int) -> int:
         history = [await ask_async(number) for number in range(count)]
+        return len(history)
+
+    @DBOS.step()  # type: ignore[untyped-decorator]
+    async def announce_async(number: int) -> str:
+        return announcement(number)
+
+    @DBOS.workflow()  # type: ignore[untyped-decorator]
+    def plain_announced(count: int) -> int:
+        history = []
+        for number in range(count):
+            announce(number)
+            history.append(ask(number))
+        return len(history)
+
+    @DBOS.workflow()  # type: ignore[untyped-decorator]
+    async def concurrent_announced(count: int) -> int:
+        history = []
+        for number in range(count):
+            await announce_async(number)
+            history.append(await ask_async(number))
         return len(history)
 
     def opener(once: Callable[[], Awaitable[int]]) -> Opened:
@@ -149,14 +182,25 @@ def by_dbos() -> dict[str, Opened]:
 
         return opened
 
-    async def in_a_thread() -> int:
-        return await anyio.to_thread.run_sync(plain, STEPS)
+    def in_a_thread(workflow: Any) -> Opened:
+        async def once() -> int:
+            return int(await anyio.to_thread.run_sync(workflow, STEPS))
 
-    async def on_the_loop() -> int:
-        return int(await concurrent(STEPS))
+        return opener(once)
+
+    def on_the_loop(workflow: Any) -> Opened:
+        async def once() -> int:
+            return int(await workflow(STEPS))
+
+        return opener(once)
 
     version = importlib.metadata.version("dbos")
-    return {f"DBOS {version}, sync": opener(in_a_thread), f"DBOS {version}, async": opener(on_the_loop)}
+    return {
+        f"DBOS {version}, sync": in_a_thread(plain),
+        f"DBOS {version}, async": on_the_loop(concurrent),
+        f"DBOS {version}, sync, {ANNOUNCED}": in_a_thread(plain_announced),
+        f"DBOS {version}, async, {ANNOUNCED}": on_the_loop(concurrent_announced),
+    }
 
 
 # --- LangGraph --------------------------------------------------------------------------------------
@@ -167,6 +211,7 @@ class History(TypedDict):
 
     messages: Annotated[list[Message], operator.add]
     count: int
+    announced: str
 
 
 def by_langgraph() -> dict[str, Opened]:
@@ -181,51 +226,73 @@ def by_langgraph() -> dict[str, Opened]:
     async def ask_async(state: History) -> dict[str, Any]:
         return {"messages": [scripted(len(state["messages"]))]}
 
-    def graph(node: Any, saver: Any) -> Any:
+    def announce(state: History) -> dict[str, Any]:
+        return {"announced": announcement(len(state["messages"]))}
+
+    async def announce_async(state: History) -> dict[str, Any]:
+        return {"announced": announcement(len(state["messages"]))}
+
+    def graph(node: Any, saver: Any, announcing: Any) -> Any:
         building = StateGraph(History)
         building.add_node("ask", node)
-        building.add_edge(START, "ask")
+        first = "ask"
+        if announcing is not None:
+            first = "announce"
+            building.add_node("announce", announcing)
+            building.add_edge("announce", "ask")
+        building.add_edge(START, first)
         building.add_conditional_edges(
-            "ask", lambda state: "ask" if len(state["messages"]) < state["count"] else END
+            "ask", lambda state: first if len(state["messages"]) < state["count"] else END
         )
         return building.compile(checkpointer=saver)
 
     def asked(thread: int) -> dict[str, Any]:
         return {
             "input": {"messages": [], "count": STEPS},
-            "config": {"configurable": {"thread_id": str(thread)}, "recursion_limit": STEPS + 10},
+            "config": {"configurable": {"thread_id": str(thread)}, "recursion_limit": 2 * STEPS + 10},
             "durability": "sync",
         }
 
-    @asynccontextmanager
-    async def plain(folder: Path) -> AsyncIterator[Callable[[], Awaitable[int]]]:
-        folder.mkdir(parents=True)
-        with SqliteSaver.from_conn_string(str(folder / "graph.sqlite")) as saver:
-            saver.setup()
-            compiled = graph(ask, saver)
-            turns = iter(range(1_000_000))
+    def plain(announcing: Any = None) -> Opened:
+        @asynccontextmanager
+        async def opened(folder: Path) -> AsyncIterator[Callable[[], Awaitable[int]]]:
+            folder.mkdir(parents=True)
+            with SqliteSaver.from_conn_string(str(folder / "graph.sqlite")) as saver:
+                saver.setup()
+                compiled = graph(ask, saver, announcing)
+                turns = iter(range(1_000_000))
 
-            async def once() -> int:
-                found = await anyio.to_thread.run_sync(lambda: compiled.invoke(**asked(next(turns))))
-                return len(found["messages"])
+                async def once() -> int:
+                    found = await anyio.to_thread.run_sync(lambda: compiled.invoke(**asked(next(turns))))
+                    return len(found["messages"])
 
-            yield once
+                yield once
 
-    @asynccontextmanager
-    async def concurrent(folder: Path) -> AsyncIterator[Callable[[], Awaitable[int]]]:
-        folder.mkdir(parents=True)
-        async with AsyncSqliteSaver.from_conn_string(str(folder / "graph.sqlite")) as saver:
-            await saver.setup()
-            compiled = graph(ask_async, saver)
-            turns = iter(range(1_000_000))
+        return opened
 
-            async def once() -> int:
-                return len((await compiled.ainvoke(**asked(next(turns))))["messages"])
+    def concurrent(announcing: Any = None) -> Opened:
+        @asynccontextmanager
+        async def opened(folder: Path) -> AsyncIterator[Callable[[], Awaitable[int]]]:
+            folder.mkdir(parents=True)
+            async with AsyncSqliteSaver.from_conn_string(str(folder / "graph.sqlite")) as saver:
+                await saver.setup()
+                compiled = graph(ask_async, saver, announcing)
+                turns = iter(range(1_000_000))
 
-            yield once
+                async def once() -> int:
+                    return len((await compiled.ainvoke(**asked(next(turns))))["messages"])
 
-    version = importlib.metadata.version("langgraph")
-    return {f"LangGraph {version}, SqliteSaver": plain, f"LangGraph {version}, AsyncSqliteSaver": concurrent}
+                yield once
+
+        return opened
+
+    name = f"LangGraph {importlib.metadata.version('langgraph')}"
+    return {
+        f"{name}, SqliteSaver": plain(),
+        f"{name}, AsyncSqliteSaver": concurrent(),
+        f"{name}, SqliteSaver, {ANNOUNCED}": plain(announce),
+        f"{name}, AsyncSqliteSaver, {ANNOUNCED}": concurrent(announce_async),
+    }
 
 
 # --- all of them, in turn ---------------------------------------------------------------------------
@@ -297,7 +364,8 @@ def run(quick: bool) -> list[Table]:
     ]
     notes = [
         f"Runs of {STEPS} steps, start and end included, each synced before the next; medians of rounds in "
-        "which all take turns. A read step of snaprt is one synced record, a write step two.",
+        "which all take turns. A read step of snaprt is one synced record, a write step two: one that says "
+        f'so before, and the result. "{ANNOUNCED.capitalize()}" is the peer doing as much.',
         *(f"{each.name} couldn't be tried: {each.why}." for each in missing),
     ]
     return [

@@ -19,7 +19,7 @@ stays pending in the state; its effect decides at the resume, as after a crash.
 
 This file must not know people (command lines, formats of display) nor filesystems: `Log` is all it
 sees of a store. It runs on asyncio and trio through anyio; the log is synchronous and is called in
-worker threads.
+worker threads (but for small records on a quick disk, while no tool runs).
 """
 
 from __future__ import annotations
@@ -267,6 +267,7 @@ class Driver:
                     "keys": [call.key for call in calls],
                     "tools": [call.tool for call in calls],
                 },
+                alone=not self._hands,
             )
 
     async def _record(self) -> None:
@@ -309,6 +310,7 @@ class Driver:
                 ]
             },
             values={f"value-{item.step}": item.dump for item in arrived},
+            alone=not self._hands,
         )
 
     def _as_called(self, arrived: Sequence[Arrival]) -> dict[int, dict[str, Any]]:

@@ -10,8 +10,10 @@ This file must not know when which record is due: that is the driver's protocol.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any, Literal
 
 from snaprt import state
@@ -20,7 +22,10 @@ from snaprt.runtime import view
 from snaprt.runtime.emitting import Events, encode
 from snaprt.runtime.outcomes import Waiting
 from snaprt.runtime.patience import patiently
-from snaprt.store import Log
+from snaprt.store import Log, Transient
+
+# Up to so many bytes before compression a record takes less time to be made than to be handed to a thread.
+_SMALL = 128 << 10
 
 
 class Recorder:
@@ -78,9 +83,10 @@ class Recorder:
         also_waiting: tuple[Waiting, ...] = (),
         with_state: bool = True,
         look: float | Literal["as before"] | None = "as before",
+        alone: bool = False,
     ) -> int:
         """Append a record with the summary of now, and the state if it isn't in the log. Gives its number.
-        `look`: see `Log.append`.
+        `look`: see `Log.append`. `alone`: nothing of the run goes on meanwhile.
 
         Raises Fenced, or the StoreError that patience didn't outlast.
         """
@@ -98,15 +104,27 @@ class Recorder:
             whole["events"] = said
         attempt = secrets.token_hex(8)
 
-        def once() -> int:
+        def once(hurried: bool = False) -> int:
             return self.log.append(
-                kind, detail=whole, sections=sections, epoch=self.epoch, attempt=attempt, look=look
+                kind,
+                detail=whole,
+                sections=sections,
+                epoch=self.epoch,
+                attempt=attempt,
+                look=look,
+                hurried=hurried,
             ).header.number
 
         # A tool's result can't be had again; everything else can wait for a resume.
         patience = None if kind == "result" else self.patience
         self._shown = set(self.kernel.open_suspensions())
-        number: int = await patiently(f"Writing the {kind} record of run {self.log.run}", patience, once)
+        number: int | None = None
+        if alone and self.log.quick and sum(map(len, chain(*sections.values()))) < _SMALL:
+            # Here and now, as a thread would take as long as the disk. What fails goes the other way, too.
+            with contextlib.suppress(Transient):
+                number = once(hurried=True)
+        if number is None:
+            number = await patiently(f"Writing the {kind} record of run {self.log.run}", patience, once)
         if with_state:
             self._unwritten = None
         return number

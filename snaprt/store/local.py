@@ -49,6 +49,7 @@ class LocalObjects:
     promise)."""
 
     parallel = 4
+    near = True
     way: str | None = "link"
 
     def __init__(self, root: str):

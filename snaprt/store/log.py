@@ -8,6 +8,7 @@ are stored first; a record never refers to what isn't there.
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +32,8 @@ from snaprt.store.objects import Objects, in_parallel
 
 # Waits before a write is tried again, in seconds. The client has its own attempts beneath.
 PAUSES = (0.1, 0.5, 2.0)
+# A disk that took no longer for the last record (seconds) is quick: a hop to a thread takes about as long.
+_QUICK = 0.001
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,8 @@ class Log(History):
         self._pause = pause
         self._blobs: set[str] | None = None
         self._unsure: _Unsure | None = None
+        self._took = math.inf  # seconds for the last record
+        self._hurried = False
         self._inbox = Inbox(objects, run, keyring)
         self._agenda = Agenda(objects)
         self._hint = OwnHint(self._agenda, run)
@@ -84,8 +89,9 @@ class Log(History):
         epoch: int = 0,
         attempt: str | None = None,
         look: float | Literal["as before"] | None = "as before",
+        hurried: bool = False,
     ) -> Stored:
-        """Appends a record; when this returns, it lasts.
+        """Appends a record; when this returns, it lasts. `hurried`: tries once, and waits for nothing else.
 
         `look`: when somebody should look at the run if nothing more is heard of it (seconds since the epoch;
         None: there's nothing to see to). A hint says so, put before the record; the one of before is removed.
@@ -96,6 +102,7 @@ class Log(History):
         whichever request arrives, there is one record. Any other append first takes in what arrived.
         """
         with self._lock:
+            self._hurried = hurried
             self._ready()
             if self._unsure is not None and attempt is not None and self._unsure.attempt == attempt:
                 return self._complete(self._unsure)
@@ -113,6 +120,12 @@ class Log(History):
             added = self._put_blobs(packed, leaves)
             record = self._seal(kind, detail, packed, leaves, epoch)
             return self._complete(_Unsure(record, packed, leaves, added, attempt))
+
+    @property
+    def quick(self) -> bool:
+        """Whether the store is a disk of this machine and took hardly any time for the last record: whoever
+        appends a small one needn't go to a thread for it."""
+        return self._objects.near and self._took < _QUICK
 
     def _complete(self, writing: _Unsure) -> Stored:
         """Creates a record that is ready to be written, for the first time or again."""
@@ -229,8 +242,11 @@ class Log(History):
     def _create(self, record: Sealed) -> None:
         number = record.header.number
         data = b"".join(record.pieces)
+        began = time.perf_counter()
+        self._took = math.inf  # unless it is done
         try:
             self._insist(lambda: self._objects.create(self._record(number), data))
+            self._took = time.perf_counter() - began
         except FileExistsError:
             if not self._is_there(number, record.digest):
                 raise self._lost(number) from None
@@ -328,7 +344,7 @@ class Log(History):
 
     def _insist(self, create: Callable[[], None]) -> None:
         """Creates an object; tries again, with the same bytes, where the answer got lost."""
-        for pause in PAUSES:
+        for pause in () if self._hurried else PAUSES:
             try:
                 return create()
             except Transient:

@@ -58,6 +58,7 @@ class Objects(Protocol):
     url: str
     way: str | None  # how `create` is done; None: not known to be safe
     parallel: int  # how many requests at once are worth it
+    near: bool  # a disk of this machine: how long a write takes is known from the last one
 
     def read(self, name: str) -> bytes:
         """A whole object."""
@@ -181,6 +182,7 @@ class FsspecObjects:
         if fenced:
             self.way, self._create = WAYS[protocol]
         self.parallel = 1 if protocol == "memory" else 8
+        self.near = False
         self._fs = fs
         self._root = root.rstrip("/")
         # s3fs asks for the size first unless it is told to read in one request.

@@ -199,7 +199,7 @@ class Wire:
         self._objects = objects
         self._world = world
         self._process = world.process
-        self.url, self.way, self.parallel = objects.url, objects.way, 1
+        self.url, self.way, self.parallel, self.near = objects.url, objects.way, 1, False
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._objects, name)

@@ -23,6 +23,7 @@ class Held:
     url = "held://store"
     way: str | None = "dictionary"
     parallel = 1
+    near = False
 
     def __init__(self, data: dict[str, bytes] | None = None):
         self.data: dict[str, bytes] = {} if data is None else data
