@@ -136,7 +136,7 @@ async def test_a_record_that_fails_for_a_moment_is_tried_again_in_a_thread(
 
     def fails_once(self: LocalObjects, name: str, data: bytes) -> None:
         create(self, name, data)
-        if name.endswith("2") and failing and failing.pop():
+        if name.endswith("log/000000000002") and failing and failing.pop():
             raise Transient("the answer was lost")
 
     monkeypatch.setattr(LocalObjects, "create", fails_once)
