@@ -241,9 +241,8 @@ class Kernel:
 
     def pending_calls(self) -> list[Call]:
         """Calls that were issued and have no result yet."""
-        return [
-            step.call for step in self.steps.values() if step.status == "pending" and step.call is not None
-        ]
+        calls = (self.steps[number].call for number in self._calls)
+        return [call for call in calls if call is not None]
 
     def open_suspensions(self) -> dict[str, Suspension]:
         """Questions that have no answer yet, by id, oldest first."""

@@ -76,7 +76,7 @@ def _take_out(kernel: Kernel) -> dict[str, Any]:
     return {
         "kernel": {name: getattr(kernel, name) for name in _OF_THE_KERNEL},
         "ended": _bundled([kernel.texts.of(step) for step in kernel.steps.values() if step.call is None]),
-        "open": [step for step in kernel.steps.values() if step.call is not None],
+        "open": [kernel.steps[number] for number in kernel._calls],
         "resources": kernel.open_resources(),
         "loop": {name: getattr(loop, name) for name in _OF_THE_LOOP},
         "ready": [handle for handle in loop._ready if not handle.cancelled()],

@@ -202,21 +202,24 @@ class Waits:
     # --- what is shown ------------------------------------------------------------------------
 
     def shown(self) -> dict[str, Any]:
-        """As JSON, for a summary."""
-        return {
-            "waiting": [_shown(each) for each in self.of_kind("question").values()],
+        """As JSON, for a summary: the open questions, and what else there is."""
+        if not (self.suspensions or self.streams):
+            return {"waiting": []}
+        more = {
             "answered": [
                 {"suspension": each.id, "status": each.status, "by": each.by, "at": each.at}
                 for each in self.suspensions.values()
                 if each.kind == "question" and each.status != "open"
             ][-_SHOWN:],
-            "listening": [name for name, stream in self.streams.items() if stream.wanted],
+            "listening": list(self.next_messages()),
             "children": [
                 {"run": each.child, "status": "open" if each.status == "open" else "ended"}
                 for each in self.suspensions.values()
                 if each.kind == "child"
             ],
         }
+        waiting = [_shown(each) for each in self.of_kind("question").values()]
+        return {"waiting": waiting, **{name: each for name, each in more.items() if each}}
 
 
 def _shown(question: Suspension) -> dict[str, Any]:

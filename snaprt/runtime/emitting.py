@@ -86,6 +86,8 @@ class Events:
 
     def said(self) -> dict[str, Any]:
         """What the record says of all events up to it; of steps, those that may be called again."""
+        if not (self._shown or self._emitted):
+            return {}
         pending = {call.step for call in self._kernel.pending_calls()}
         self._shown = {step: count for step, count in self._shown.items() if step in pending}
         found: dict[str, Any] = {}

@@ -118,13 +118,14 @@ class Mail:
 
     def due_in(self) -> float:
         """Seconds until it is time to look."""
-        early = {
+        waits = self._kernel.waits
+        early = (waits.suspensions or waits.streams) and {
             slot
             for slot, each in wanted(self._kernel).items()
             if each.stream not in (None, CANCEL)
             or (each.suspension and is_name(each.suspension.split(".")[0]))
         }
-        if early - self._known:
+        if early and early - self._known:
             return 0.0
         return max(self._next - time.monotonic(), 0.0)
 
