@@ -140,7 +140,8 @@ def _what(event: RunEvent) -> str:
         case "suspended":
             until = said.get("until")
             words = [*said.get("waiting", ()), *([] if until is None else [views.moment(until)])]
-            return f"waits for {', '.join(words)}" if words else ""
+            # Of inboxes and children the record's head doesn't tell.
+            return f"waits for {', '.join(words)}" if words else f"see snaprt show {event.run}"
         case "answered":
             return f"{said.get('suspension')}{by}"
         case "child_ended":

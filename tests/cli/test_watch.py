@@ -135,7 +135,7 @@ def test_a_signal_ends_the_watching_quietly_and_not_the_run(
         ("failed", {"step": 3, "detail": {"tool": "pay"}}, "step 3  pay"),
         ("emitted", {"value": "two\nlines"}, "two lines"),
         ("emitted", {"value": "x" * 1000}, "x" * 299 + "…"),
-        ("suspended", {"detail": {"waiting": [], "until": None}}, ""),
+        ("suspended", {"detail": {"waiting": [], "until": None}}, "see snaprt show r"),
         ("suspended", {"detail": {"waiting": ["a", "b"], "until": None}}, "waits for a, b"),
         (
             "refused",
