@@ -55,6 +55,8 @@ class Driver:
         self.open: list[Call | Ask] = []
         self.commands: list[Any] = []
         self.saves = 0
+        self.shown: list[Any] = []
+        """What was emitted and went out beside a state that was saved."""
         self.at_idle: Callable[[Kernel], None] | None = None
 
     def run(self, agent: Callable[..., Any], *args: Any, rules: dict[str, Any] | None = None) -> Kernel:
@@ -84,14 +86,16 @@ class Driver:
 
     def saved_and_restored(self, kernel: Kernel) -> Kernel:
         parts = [bytes(part) for part in kernel.save().parts]
+        self.shown += kernel.events
         kernel.release()
         self.saves += 1
         return self.restored(parts)
 
     def restored(self, parts: list[bytes]) -> Kernel:
         kernel = Kernel.load(parts, clock=self.clock)
-        asks = [Ask(each.id, each.payload) for each in kernel.open_suspensions().values()]
-        self.open = sorted([*kernel.pending_calls(), *asks], key=_in_order)
+        asks = [Ask(name, each.payload) for name, each in kernel.open_suspensions().items()]
+        asks += [Ask(name, run) for name, run in kernel.open_children().items()]
+        self.open = sorted([*kernel.pending_calls(), *asks], key=in_order)
         return kernel
 
     def take(self, kernel: Kernel, commands: list[Any]) -> None:
@@ -107,9 +111,9 @@ class Driver:
                 kernel.deliver(Closed(command.stand_in))
             else:
                 self.open.append(command)
-        still = kernel.open_suspensions()
+        still = {*kernel.open_suspensions(), *kernel.open_children()}
         self.open = [each for each in self.open if not isinstance(each, Ask) or each.suspension in still]
-        self.open.sort(key=_in_order)
+        self.open.sort(key=in_order)
 
     def move(self, kernel: Kernel) -> None:
         due = kernel.next_timer()
@@ -137,7 +141,7 @@ class Driver:
             kernel.deliver(Result(thing.step, value))
 
 
-def _in_order(thing: Call | Ask) -> tuple[bool, int, str]:
+def in_order(thing: Call | Ask) -> tuple[bool, int, str]:
     """Calls by number, then questions by theirs: the same before and after a restore."""
     if isinstance(thing, Call):
         return False, thing.step, ""

@@ -1,6 +1,7 @@
 """Random asyncio programs, undisturbed and saved at every idle moment: the same trace, or it's a bug.
 
     python -m tests.kernel.fuzz --programs 5000 --seed 1
+    python -m tests.kernel.fuzz --programs 5000 --seed 1 --people     # see `fuzz_people`
 
 A program is a tree of small classes, `Node`s, made from a seed: what a coroutine does next, with its children
 nested in it. `run` interprets it on the agent loop, so the frames that are saved are those of the interpreter
@@ -20,7 +21,7 @@ import logging
 import random
 import sys
 import traceback
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -115,16 +116,16 @@ BRANCHES = [
 ]
 
 
-def make(rng: random.Random, depth: int, count: list[int]) -> Node:
+def make(rng: random.Random, depth: int, count: list[int], leaves: Sequence[Kind] = LEAVES) -> Node:
     """A random program; `count` numbers its nodes."""
     count[0] += 1
     n = count[0]
     if depth == 0 or count[0] > 60 or rng.random() < 0.12:
-        return Node(rng.choice(LEAVES), n, rng.randrange(4))
+        return Node(rng.choice(leaves), n, rng.randrange(4))
     kind = rng.choice(BRANCHES)
     many = kind in ("sequence", "gather", "gather_exceptions", "group", "wait", "wait_first", "as_completed")
     size = rng.randint(2, 3) if many else 2 if kind in ("try", "finally", "handler", "except_star") else 1
-    children = tuple(make(rng, depth - 1, count) for _ in range(size))
+    children = tuple(make(rng, depth - 1, count, leaves) for _ in range(size))
     return Node(kind, n, rng.randrange(4), children)
 
 
@@ -565,31 +566,51 @@ async def program(root: Node) -> Any:
 # --- comparing ------------------------------------------------------------------------------------
 
 
-def play(root: Node, seed: int, *, save: bool) -> tuple[str, int]:
-    """Everything that can be seen of one run, and how often it was saved."""
-    rng = random.Random(seed)
-    TRACE.clear()
-    driver = Driver(
+def plain_driver(rng: random.Random, save: bool) -> Driver:
+    return Driver(
         save=save,
         choose=lambda open_things: rng.randrange(len(open_things)),
         wait_for_timers=lambda: rng.random() < 0.3,
         answer=lambda payload: f"answer {payload}",
     )
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What programs are made of, and who drives them."""
+
+    leaves: Sequence[Kind]
+    driver: Callable[[random.Random, bool], Driver]
+    least: int = 1
+    """How many nodes a program has at least."""
+
+
+PLAIN = Dialect(LEAVES, plain_driver)
+
+
+def play(root: Node, seed: int, *, save: bool, dialect: Dialect = PLAIN) -> tuple[str, int]:
+    """Everything that can be seen of one run, and how often it was saved."""
+    TRACE.clear()
+    driver = dialect.driver(random.Random(seed), save)
     kernel = driver.run(program, root)
-    seen = [kernel.status, repr(kernel.value), repr(kernel.error), kernel.summary(), *TRACE]
+    events = [*driver.shown, *kernel.events]
+    seen = [kernel.status, repr(kernel.value), repr(kernel.error), kernel.summary(), events, *TRACE]
     # As with `asyncio.run`, a task that was made while the run ended may be left. Dropped, it would end when
     # the garbage collector finds it, in the trace of another run.
     kernel.release()
     return "\n".join(map(str, seen)), driver.saves
 
 
-def difference(seed: int) -> tuple[str | None, int]:
+def difference(seed: int, dialect: Dialect = PLAIN) -> tuple[str | None, int]:
     """What differs between the two runs of a seed (None if nothing does), and how often it was saved."""
     rng = random.Random(seed)
-    root = make(rng, 5, [0])
-    expected, _ = play(root, seed, save=False)
+    count = [0]
+    while count[0] < dialect.least:
+        count = [0]
+        root = make(rng, 5, count, dialect.leaves)
+    expected, _ = play(root, seed, save=False, dialect=dialect)
     try:
-        got, saves = play(root, seed, save=True)
+        got, saves = play(root, seed, save=True, dialect=dialect)
     except Exception:
         return f"seed {seed}: {root}\n{traceback.format_exc()}", 0
     if got == expected:
@@ -610,6 +631,7 @@ def main() -> None:
     parser.add_argument("--programs", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--script", action="store_true", help="save what is of this file by value (slower)")
+    parser.add_argument("--people", action="store_true", help="with questions, inboxes, children, cancels")
     arguments = parser.parse_args()
     if __name__ == "__main__" and not arguments.script:
         from tests.kernel import fuzz  # what is of __main__ is saved by value
@@ -617,9 +639,14 @@ def main() -> None:
         return fuzz.main()
     for name in ("asyncio", "snaprt.kernel"):  # programs leave exceptions unretrieved, and machines are busy
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    dialect = PLAIN
+    if arguments.people:
+        from tests.kernel.fuzz_people import PEOPLE
+
+        dialect = PEOPLE
     saves = differences = 0
     for seed in range(arguments.seed, arguments.seed + arguments.programs):
-        found, count = difference(seed)
+        found, count = difference(seed, dialect)
         saves += count
         if found is not None:
             differences += 1
