@@ -11,8 +11,10 @@ A worker lists what is due and nothing more: a handful of requests, however many
 hint tells whether what it announced has arrived: one that was looked at too early is kept. The record makes
 the name of a later hint another one, so that removing an old one never takes a new one away.
 
-Hints decide nothing. A forged one costs a look, a lost one is written again by `snaprt reindex`; so what
-fails here is let go, and nothing is signed or synced. This file must not know what a run waits for.
+Hints decide nothing. A forged one costs a look, a lost one is written again by `snaprt reindex`; so what a
+store refuses here is let go, and nothing is signed or synced. Only where it fails for a moment, whoever is
+about to leave something to do hears of it, and tries again: nobody would look at that run for ever. This file
+must not know what a run waits for.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from snaprt.errors import StoreError
+from snaprt.store.failures import Transient
 from snaprt.store.names import is_run, is_slot
 from snaprt.store.objects import Objects
 
@@ -88,13 +91,14 @@ class Agenda:
         self._objects = objects
 
     def now(self, run: str, slot: str | None = None) -> None:
-        """Have somebody look at the run at once: something is about to be put into that slot of its inbox."""
+        """Have somebody look at the run at once: something is about to be put into that slot of its inbox.
+        Raises Transient."""
         if slot is None or len(slot) > _LONGEST_SLOT:
             slot = f"-{secrets.token_hex(4)}"
         self._put(f"{NOW}/{run}~{int(time.time())}~{slot}")
 
     def at(self, run: str, when: float, what: str) -> str:
-        """Have somebody look at the run at that time. Gives the hint's name."""
+        """Have somebody look at the run at that time. Gives the hint's name. Raises Transient."""
         name = self.name(run, when, what)
         self._put(name)
         return name
@@ -110,12 +114,15 @@ class Agenda:
             with contextlib.suppress(StoreError, FileNotFoundError):
                 self._objects.remove(name)
 
-    def put_off(self, names: Iterable[str], run: str, when: float, what: str) -> None:
+    def put_off(self, names: Iterable[str], run: str, when: float, what: str) -> bool:
         """Have somebody look at the run at that time instead of when these hints say. They are removed only
-        when the other lies there."""
+        when the other lies there; says whether it does."""
         name = self.name(run, when, what)
-        if self._put(name):
-            self.drop(other for other in names if other != name)
+        with contextlib.suppress(Transient):
+            if self._put(name):
+                self.drop(other for other in names if other != name)
+                return True
+        return False
 
     def due(self, now: float, most: int, wanted: Callable[[Hint], bool] = lambda hint: True) -> Due:
         """The hints that are due and wanted, those of inboxes first; where there are more than `most`, some.
@@ -142,11 +149,14 @@ class Agenda:
             yield from self._hints(folder)
 
     def _put(self, name: str) -> bool:
-        """Says whether it worked."""
-        with contextlib.suppress(StoreError, FileNotFoundError):
+        """Says whether the store took it. Raises Transient where another try may help."""
+        try:
             self._objects.replace(name, _BYTES)
-            return True
-        return False
+        except Transient:
+            raise
+        except (StoreError, FileNotFoundError):
+            return False
+        return True
 
     def _hints(self, folder: str) -> list[Hint]:
         """The hints in a folder; what isn't named as one is none."""
@@ -219,9 +229,8 @@ class OwnHint:
             name = self._agenda.name(self._run, when, str(self._number))
             if name == self._name:
                 return
-            self._agenda.at(self._run, when, str(self._number))
-            old, self._name = self._name, name
-        self._agenda.drop((old,))
+            if self._agenda.put_off((self._name,), self._run, when, str(self._number)):
+                self._name = name
 
 
 def _minute(second: int) -> str:

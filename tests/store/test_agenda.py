@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from snaprt.errors import AlreadyAnswered, Fenced, StoreError
-from snaprt.store import Agenda, Log, lease_over
+from snaprt.store import Agenda, Log, Transient, lease_over
 from snaprt.store.agenda import NOW, Hint
 from snaprt.store.local import LocalObjects
 from tests.store.held import Held, store
@@ -187,6 +187,43 @@ def test_hints_are_put_off_only_when_the_later_one_lies_there(
     assert hints(held) == [("r", T + 60, "f1")]
     agenda.put_off([agenda.name("r", T + 60, "f1")], "r", T + 60, "f1")
     assert hints(held) == [("r", T + 60, "f1")]
+
+
+def test_a_store_that_fails_for_a_moment_doesnt_lose_the_hint_of_a_sleeping_run(
+    held: Held, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise Transient("busy")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(held, "replace", fail)
+        with pytest.raises(Transient):  # so the record isn't written either, and both are tried again
+            log.append("suspend", look=T + 60, attempt="a")
+        with pytest.raises(Transient):
+            log.put_answer("ask-1", b"yes", "b")
+    assert (log.newest, log.answers()) == (1, [])
+    log.append("suspend", look=T + 60, attempt="a")
+    log.put_answer("ask-1", b"yes", "b")
+    assert sorted((run, what) for run, _, what in hints(held)) == [("r", "2"), ("r", "ask-1")]
+
+
+def test_a_store_that_fails_for_a_moment_doesnt_lose_the_hint_of_a_run_in_hand(
+    held: Held, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace = held.replace
+
+    def fail(name: str, data: bytes) -> None:
+        if name.startswith("agenda/"):
+            raise Transient("busy")
+        replace(name, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(held, "replace", fail)
+        log.put_lease({"owner": "me"}, 30.0)
+    assert hints(held) == [("r", T, "1")]
+    log.put_lease({"owner": "me"}, 30.0)
+    assert len(hints(held)) == 1
+    assert hints(held) != [("r", T, "1")]
 
 
 # --- the hint of a run in hand ------------------------------------------------------------------------
