@@ -381,7 +381,7 @@ async def test_a_result_that_cannot_be_written_is_tried_until_it_is_and_said_lou
 
     def stutter(self: Log, kind: str, **kwargs: Any) -> Any:
         if kind == "result" and len(refused) < 3:
-            # The try that is made in passing, where the disk was quick, is followed by a real one without a word.
+            # The try made in passing, where the disk was quick, is followed by a real one without a word.
             refused.extend([] if kwargs.get("hurried") else [kind])
             raise Transient("the store is away for a moment")
         return append(self, kind, **kwargs)
