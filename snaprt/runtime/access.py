@@ -102,14 +102,17 @@ class Access:
             raise UsageError(str(error)) from None
         return await self._put_next(run_id, inbox, value, by)
 
-    async def cancel(self, run_id: str, reason: str | None = None, *, by: str | None = None) -> bool:
+    async def cancel(
+        self, run_id: str, reason: str | None = None, *, by: str | None = None, attempt: str | None = None
+    ) -> bool:
         """Ask a run to end: cancelled as asyncio cancels, with its cleanup, which may call tools.
 
         A run in hand takes it in at its next look (here, at once). One that sleeps does when it is resumed,
-        by a worker or by whoever does that: gives True if nobody seems to have it in hand. Raises UnknownRun,
-        UsageError for a run that has ended.
+        by a worker or by whoever does that: gives True if nobody seems to have it in hand. Each request
+        cancels once more; who doesn't know whether one arrived makes it again with the same `attempt`.
+        Raises UnknownRun, UsageError for a run that has ended.
         """
-        await self._put_next(run_id, mail.CANCEL, reason, by)
+        await self._put_next(run_id, mail.CANCEL, reason, by, attempt)
         if self.poke(run_id):
             return False
         log: Log = await self._patiently("Reading the store", self._open.log, run_id)
@@ -131,9 +134,10 @@ class Access:
         await self._patiently("Putting the answer", log.put_answer, slot, data, attempt)
         self.poke(run_id)
 
-    async def _put_next(self, run_id: str, stream: str, value: Any, by: str | None) -> int:
+    async def _put_next(
+        self, run_id: str, stream: str, value: Any, by: str | None, attempt: str | None = None
+    ) -> int:
         data = b"".join(state.dump((value, by)).parts)
-        attempt = secrets.token_hex(16)
         log: Log = await self._patiently("Reading the store", self._open.log, run_id)
         status = (await self._patiently("Reading the store", log.header)).detail["status"]
         if status not in ("running", "suspended"):
@@ -141,7 +145,10 @@ class Access:
                 f"Run {run_id} has ended ({status}): it takes nothing in any more. How it ended is shown by "
                 f"`snaprt show {run_id}`."
             )
-        first = await self._patiently("Reading the store", log.free_message, stream)
+        first = 1  # an attempt that was made before is found again
+        if attempt is None:
+            attempt = secrets.token_hex(16)
+            first = await self._patiently("Reading the store", log.free_message, stream)
         number: int = await self._patiently("Putting it in", log.put_message, stream, first, data, attempt)
         self.poke(run_id)
         return number

@@ -24,6 +24,7 @@ from snaprt.errors import (
     RunExists,
     SnaprtError,
     UnknownRun,
+    UsageError,
 )
 from snaprt.kernel.kernel import child_slot
 from snaprt.kernel.waiting import child_run
@@ -61,13 +62,20 @@ class Family:
             await self.wake([run])
         return run
 
-    async def cancel(self, run: str) -> None:
-        """Ask a child to end, and have it clean up here if nobody else has it in hand."""
+    def cancelling(self, parent: str, step: int) -> Callable[..., Awaitable[None]]:
+        """The function that this step of the parent calls, with the child."""
+        return functools.partial(self._cancel, f"{parent}/{step}")
+
+    async def _cancel(self, attempt: str, run: str) -> None:
+        """Ask a child to end, and have it clean up here if nobody else has it in hand. A step that is called
+        again asks for the same: the child isn't cancelled once more, while it cleans up."""
         try:
-            if await self._runtime.cancel(run, "its parent was cancelled"):
+            if await self._runtime.cancel(run, "its parent was cancelled", attempt=attempt):
                 await self.wake([run])
         except UnknownRun:
             pass  # it was never started
+        except UsageError:
+            pass  # it has ended meanwhile
 
     def busy(self, children: Iterable[str]) -> bool:
         """Whether this process has one of these in hand, so that its end is near."""

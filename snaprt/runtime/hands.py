@@ -64,7 +64,7 @@ class Hands:
         if call.fn is start_child:
             return replace(call, fn=self._family.starting(self._kernel.run, call.step))
         if call.fn is cancel_child:
-            return replace(call, fn=self._family.cancel)
+            return replace(call, fn=self._family.cancelling(self._kernel.run, call.step))
         return call
 
     async def _carry_out(self, call: Call, scope: anyio.CancelScope) -> None:

@@ -192,6 +192,17 @@ async def parent_of_cleaner(ledger: str) -> Any:
     await snaprt.child(cleans_up, ledger)
 
 
+async def cleans_up_slowly(ledger: str) -> Any:
+    try:
+        await snaprt.suspend("wait for ever?")
+    finally:
+        note(ledger, f"cleaned up: {await snaprt.suspend('how?')}")
+
+
+async def parent_of_slow_cleaner(ledger: str) -> Any:
+    await snaprt.child(cleans_up_slowly, ledger)
+
+
 async def parent_that_hears(ledger: str) -> Any:
     try:
         await snaprt.child(cleans_up, ledger)

@@ -132,6 +132,38 @@ async def test_cancelling_a_parent_reaches_down(url: str, ledger: str) -> None:
     assert lines(ledger) == ["cancelled its parent was cancelled", "look cleanup"]
 
 
+async def test_a_child_isnt_cancelled_once_more_while_it_cleans_up_if_the_process_dies(
+    url: str, ledger: str, dying_at: Dying
+) -> None:
+    await start(url, people.parent_of_slow_cleaner, ledger)
+    async with snaprt.Runtime(url) as rt:
+        await rt.cancel("r", "enough")
+    with dying_at("result"):  # the request to the child is made, and whether it was isn't on record
+        await resumed(url)
+    async with snaprt.Runtime(url) as rt:
+        await (await rt.resume("r.1")).outcome()  # it is cancelled, and cleans up
+        await (await rt.resume("r")).outcome()  # which asks for that again
+        await (await rt.resume("r.1")).outcome()
+        await rt.answer("r.1", "clean", suspension="ask-2")
+        child = await (await rt.resume("r.1")).outcome()
+        assert child == snaprt.Cancelled("r.1", "its parent was cancelled")
+        assert await (await rt.resume("r")).outcome() == snaprt.Cancelled("r", "enough")
+    assert lines(ledger) == ["cleaned up: clean"]
+
+
+async def test_a_child_that_ends_while_its_parent_cancels_it_doesnt_fail_the_parent(
+    url: str, ledger: str, dying_at: Dying
+) -> None:
+    await start(url, people.parent_of_cleaner, ledger)
+    async with snaprt.Runtime(url) as rt:
+        await rt.cancel("r", "enough")
+    with dying_at("result"):
+        await resumed(url)
+    async with snaprt.Runtime(url) as rt:
+        assert isinstance(await (await rt.resume("r.1")).outcome(), snaprt.Cancelled)
+    assert await resumed(url) == snaprt.Cancelled("r", "enough")
+
+
 async def test_a_child_that_somebody_else_cancels_is_told_apart_from_a_cancelled_parent(
     url: str, ledger: str
 ) -> None:
