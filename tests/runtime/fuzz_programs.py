@@ -26,7 +26,7 @@ import snaprt
 from snaprt.kernel import Done, NotDone
 from snaprt.kernel.operations import current_kernel
 
-EPOCH, SLOT = 1_900_000_000.0, 1000.0
+EPOCH, SLOT = 1_900_000_000.0, 2000.0
 
 
 class Oops(Exception):
@@ -135,7 +135,7 @@ async def shows(n: int, slot: int) -> str:
 
 async def _well_into(slot: int) -> None:
     """So that whatever comes with this slot finds the tool at work."""
-    await anyio.sleep(max(begins(slot) + SLOT / 5 - outside().now(), 0.0))
+    await anyio.sleep(max(begins(slot) + SLOT / 2 - outside().now(), 0.0))
 
 
 @snaprt.tool(effect="read")
