@@ -254,6 +254,8 @@ class Runtime(Access):
         owner = owning.take()
         claim = {"owner": owner, "lease": self._lease, "doubts": last.detail.get("doubts", [])}
         claim["deaths"] = deaths = await self._patiently("Reading the store", restore.deaths, log)
+        if said := last.detail.get("events"):
+            claim["events"] = said  # should this process die, too, the next one has to know what was shown
         sections: dict[str, list[Any]] = {"summary": [view.encode(kernel)]}
         if change is not None:
             claim["rules"] = sorted(change)
@@ -279,7 +281,6 @@ class Runtime(Access):
                     f"look with `snaprt show {run_id}` and resume again."
                 ) from error
             raise
-        said = last.detail.get("events")
         return self._drive(
             log, kernel, owner, epoch=last.epoch + 1, about=about, restored=restored, said=said
         )

@@ -251,6 +251,25 @@ async def test_nothing_is_shown_twice_when_a_step_is_called_again(
     ]  # fmt: skip
 
 
+async def test_nothing_is_shown_twice_when_one_process_after_the_other_dies_over_a_step(
+    url: str, dying_at: Dying
+) -> None:
+    people.RELEASED.clear()
+    with dying_at("result"):
+        async with snaprt.Runtime(url) as rt:
+            run = await rt.start(people.works, run_id="r")
+            with anyio.fail_after(20):
+                async for event in run.events():
+                    if event.kind == "emitted":
+                        break
+            people.RELEASED.append(True)
+            await run.outcome()
+    with dying_at("result"):
+        await resumed(url)
+    await resumed(url)
+    assert [value for kind, value in await told(url, follow=False) if kind == "emitted"] == ["half"]
+
+
 async def test_emitting_where_nobody_could_show_it_is_refused() -> None:
     with pytest.raises(snaprt.OutsideAgent):
         snaprt.emit("lost")
