@@ -46,7 +46,7 @@ from snaprt.kernel.events import (
 )
 from snaprt.kernel.loop import AgentLoop
 from snaprt.kernel.plan import Plan
-from snaprt.kernel.preview import PAYLOAD_LIMIT, preview, shorten
+from snaprt.kernel.preview import PAYLOAD_LIMIT, in_words, preview
 from snaprt.kernel.questions import fit
 from snaprt.kernel.steps import Step, StepTexts, Suspension
 from snaprt.kernel.tasks import AgentFuture, AgentTask, AskFuture, CallFuture
@@ -319,7 +319,7 @@ class Kernel:
             status="done" if error is None else "failed",
             call=None,
             output=preview(event.value) if error is None else None,
-            error=None if error is None else _in_words(error),
+            error=None if error is None else in_words(error),
             started=event.started,
             ended=event.ended,
             attempts=tuple(event.attempts),
@@ -339,7 +339,7 @@ class Kernel:
             self._root.cancel(event.reason)
 
     def _take_refusal(self, event: Refused) -> None:
-        words = _in_words(event.error)
+        words = in_words(event.error)
         for number in event.steps:
             if (call := self._calls.pop(number, None)) is not None:
                 self.steps[number] = replace(self.steps[number], status="refused", call=None, error=words)
@@ -452,10 +452,6 @@ def child_slot(step: int) -> str:
 def _age(task: Any) -> int:
     """The order in which tasks were made; those that aren't ours have none."""
     return getattr(task, "_serial", 0)
-
-
-def _in_words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {shorten(str(error))}"
 
 
 def _another(error: BaseException) -> BaseException:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+import math
 import threading
 import time
 import weakref
@@ -123,7 +124,9 @@ class AgentLoop(asyncio.AbstractEventLoop):
         while self._timers and self._timers[0][2].cancelled():
             self._forget(heapq.heappop(self._timers)[2])
             self._cancelled_timers -= 1
-        return self._timers[0][0] - self._offset if self._timers else None
+        if not self._timers or self._timers[0][0] == math.inf:
+            return None  # who sleeps for ever isn't woken by a timer
+        return self._timers[0][0] - self._offset
 
     # --- callbacks and timers ---------------------------------------------------------------------
 

@@ -222,7 +222,7 @@ def _perform(declared: Tool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 async def _when_approved(declared: Tool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     question = request(declared.name, args, kwargs)
-    answer = await kernel_for("approval").ask(question)
+    answer = await kernel_for("approval").ask(question, approval=True)
     args, kwargs, how = approved(question, answer)
     return await kernel_for("approval").issue(declared, args, kwargs, how)
 

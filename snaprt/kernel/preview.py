@@ -20,6 +20,9 @@ _SHOWN = 500
 
 _DEPTH = 20
 
+_LONGEST_INT = 14_000
+"""Bits of an int that Python turns into text: 4,300 digits, unless somebody raised that."""
+
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = _short.maxlong = _SHOWN
 _short.maxlist = _short.maxtuple = _short.maxset = _short.maxfrozenset = _short.maxdict = _short.maxdeque = 20
@@ -53,6 +56,15 @@ def shorten(value: Any) -> str:
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
+def in_words(error: BaseException) -> str:
+    """An exception in a line. Its own text may be what fails."""
+    try:
+        text = shorten(str(error))
+    except Exception as failure:
+        text = f"<its text raises {type(failure).__name__}>"
+    return f"{type(error).__name__}: {text}"
+
+
 def _size(value: Any) -> str:
     if isinstance(value, str):
         return f"{len(value)} characters"
@@ -70,6 +82,8 @@ def _copy(value: Any, budget: list[int], depth: int) -> Any:
         _take(budget, len(value) + 2)
         return value
     if value is None or kind is bool or kind is int:
+        if kind is int and value.bit_length() > _LONGEST_INT:
+            raise _NotShowable
         _take(budget, 8 if kind is not int else 8 + value.bit_length() // 3)
         return value
     if kind is float:

@@ -15,6 +15,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from snaprt.kernel.preview import in_words
+
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 _COUNTED = re.compile(r"(ask|doubt)-[0-9].*")
 
@@ -62,6 +64,8 @@ def fit(expected: Any, value: Any) -> Any:
         raise WrongAnswer(
             "; ".join(f"{_place(each['loc'])}{each['msg']}" for each in error.errors(include_url=False))
         ) from error
+    except (Exception, SystemExit) as error:  # what a validator raises is about this answer, whatever it is
+        raise WrongAnswer(in_words(error)) from error
 
 
 def _place(location: tuple[int | str, ...]) -> str:

@@ -8,6 +8,7 @@ call. These frames are part of saved states.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from datetime import datetime, timedelta
@@ -20,6 +21,9 @@ from snaprt.kernel.waits import NoDefault
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_FOR_EVER = 1000 * 366 * 86_400
+"""Seconds. Calendars don't reach much further."""
 
 EMITTER: ContextVar[Callable[[Any], None] | None] = ContextVar("snaprt emitter", default=None)
 """What `emit` calls in a tool: the runtime sets it around each call."""
@@ -50,8 +54,10 @@ async def suspend(
     if name is not None:
         checked_name(name, "a question")
     seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-    if seconds is not None and not seconds > 0:
-        raise ValueError(f"a question's timeout is more than no time: {timeout!r}")
+    if seconds is not None and not 0 < seconds < _FOR_EVER:
+        raise ValueError(
+            f"a question's timeout is some seconds, not {timeout!r}; without one it is asked for ever"
+        )
     return await kernel_for("snaprt.suspend").ask(
         payload, name=name, expected=answer, timeout=seconds, default=default
     )
@@ -147,7 +153,11 @@ async def child(agent: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.
         status, outcome = await kernel_for("snaprt.child").await_child(run, step)
     except asyncio.CancelledError:
         stopping = Tool(cancel_child, "idempotent", f"cancel child {named}")
-        await kernel_for("snaprt.child").issue(stopping, (run,), {})
+        asking = kernel_for("snaprt.child").issue(stopping, (run,), {})
+        while not asking.done():  # another cancellation doesn't take the request back
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.shield(asking)
+        asking.result()
         raise
     if status == "failed":
         raise outcome

@@ -69,6 +69,7 @@ class Waits:
         expected: Any = None,
         timeout: float | None = None,
         default: Any = NoDefault,
+        approval: bool = False,
     ) -> AskFuture:
         """A new question, and the future of its answer. Raises TypeError for a type that can't be checked."""
         shape = schema(expected) if expected is not None else None
@@ -85,7 +86,15 @@ class Waits:
                 until, self.expire, suspension, default, context=Context()
             )
         return self._open(
-            Suspension(suspension, payload, name=name, expected=expected, schema=shape, until=until)
+            Suspension(
+                suspension,
+                payload,
+                name=name,
+                expected=expected,
+                schema=shape,
+                until=until,
+                approval=approval,
+            )
         )
 
     def open_child(self, suspension: str, run: str) -> AskFuture:
@@ -229,6 +238,7 @@ def _shown(question: Suspension) -> dict[str, Any]:
         "answer": question.schema,
         "until": question.until,
         "refused": question.mistakes[-1] if question.mistakes else None,
+        "approval": question.approval or None,
     }
     return {
         "suspension": question.id,

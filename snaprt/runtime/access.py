@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Literal
 
-from snaprt import frames, state
+from snaprt import frames
 from snaprt.errors import RunBusy, UsageError
 from snaprt.kernel.questions import checked_name
 from snaprt.records import Header, Keyring
@@ -19,7 +19,7 @@ from snaprt.runtime import housekeeping, mail, owning, restore, view
 from snaprt.runtime.housekeeping import Reindexed
 from snaprt.runtime.outcomes import RunInfo
 from snaprt.runtime.patience import patiently
-from snaprt.runtime.posting import slot_for
+from snaprt.runtime.posting import letter, slot_for
 from snaprt.runtime.watching import RunEvent, watch
 from snaprt.store import Log, Store
 from snaprt.store.check import Report
@@ -38,12 +38,14 @@ class Access:
         fencing: Literal["on", "off"],
         storage_options: Mapping[str, Any] | None,
         patience: float,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.url = url
         self._keyring = keyring
         self._fencing = fencing
         self._storage_options = dict(storage_options or {})
         self._patience = patience
+        self._clock = clock
         self._store: Store | None = None
 
     async def _open_store(self) -> None:
@@ -86,7 +88,8 @@ class Access:
         """
         log: Log = await self._patiently("Reading the store", self._open.log, run_id)
         summary = await self._patiently("Reading the store", log.summary)
-        suspension, slot = slot_for(run_id, summary, suspension, value, early=early)
+        suspension, slot = slot_for(run_id, summary, suspension, value, now=self._clock(), early=early)
+        await self._refuse_if_ended(log)
         await self.put(run_id, slot, value, by=by, log=log)
         return suspension
 
@@ -128,7 +131,7 @@ class Access:
         self, run_id: str, slot: str, value: Any, *, by: str | None = None, log: Log | None = None
     ) -> None:
         """Put a value into a slot of a run's inbox; the first one counts. Raises AlreadyAnswered."""
-        data = b"".join(state.dump((value, by)).parts)
+        data = letter(value, by)
         attempt = secrets.token_hex(16)
         log = log or await self._patiently("Reading the store", self._open.log, run_id)
         await self._patiently("Putting the answer", log.put_answer, slot, data, attempt)
@@ -137,14 +140,9 @@ class Access:
     async def _put_next(
         self, run_id: str, stream: str, value: Any, by: str | None, attempt: str | None = None
     ) -> int:
-        data = b"".join(state.dump((value, by)).parts)
+        data = letter(value, by)
         log: Log = await self._patiently("Reading the store", self._open.log, run_id)
-        status = (await self._patiently("Reading the store", log.header)).detail["status"]
-        if status not in ("running", "suspended"):
-            raise UsageError(
-                f"Run {run_id} has ended ({status}): it takes nothing in any more. How it ended is shown by "
-                f"`snaprt show {run_id}`."
-            )
+        await self._refuse_if_ended(log)
         first = 1  # an attempt that was made before is found again
         if attempt is None:
             attempt = secrets.token_hex(16)
@@ -221,6 +219,15 @@ class Access:
         if self._store is None:
             raise UsageError("This Runtime isn't open. Use it as `async with snaprt.Runtime(url) as rt:`.")
         return self._store
+
+    async def _refuse_if_ended(self, log: Log) -> None:
+        """Raise UsageError for a run that takes nothing in any more."""
+        status = (await self._patiently("Reading the store", log.header)).detail["status"]
+        if status not in ("running", "suspended"):
+            raise UsageError(
+                f"Run {log.run} has ended ({status}): it takes nothing in any more. How it ended is shown by "
+                f"`snaprt show {log.run}`."
+            )
 
     async def _refuse_if_busy(self, log: Log, last: Header, wary: bool = False) -> None:
         """Raise RunBusy while the run's owner is taken to be alive; `wary`, while its death may be the run's

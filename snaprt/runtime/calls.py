@@ -25,6 +25,7 @@ import tenacity
 from snaprt import state
 from snaprt.errors import CallFailed, NotRestorable, NotSerialisable
 from snaprt.kernel import Call
+from snaprt.kernel.preview import in_words
 from snaprt.state import paths, resources
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds between the attempts of one step
@@ -111,7 +112,7 @@ async def _patiently(
 
     def note(attempt: tenacity.RetryCallState) -> None:
         raised = attempt.outcome.exception() if attempt.outcome is not None else None
-        words = f"{type(raised).__name__}: {raised}"
+        words = in_words(raised) if raised is not None else ""
         failed.append({"attempt": attempt.attempt_number, "ended": time.time(), "error": words})
 
     tries = tenacity.AsyncRetrying(

@@ -20,7 +20,7 @@ from typing import Any
 
 from snaprt.errors import CallFailed
 from snaprt.kernel import Call, Done, NotDone
-from snaprt.kernel.preview import preview
+from snaprt.kernel.preview import in_words, preview
 from snaprt.runtime.calls import invoke
 from snaprt.runtime.outcomes import Waiting
 from snaprt.state import resources
@@ -129,7 +129,7 @@ async def reconciled(call: Call) -> Settled | Retry | str:
         args, kwargs = resources.real(call.args), resources.real(dict(call.kwargs))
         found = await invoke(call.reconcile, (call.key, *args), kwargs)
     except Exception as error:
-        return f"reconcile raised {type(error).__name__}: {error}"
+        return f"reconcile raised {in_words(error)}"
     if isinstance(found, Done):
         return Settled(found.value)
     if isinstance(found, NotDone):

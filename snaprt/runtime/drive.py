@@ -33,7 +33,7 @@ import anyio
 import anyio.to_thread
 
 from snaprt import state
-from snaprt.errors import Diverged, NotSerialisable, SnaprtError, Stalled
+from snaprt.errors import Diverged, NotRestorable, NotSerialisable, SnaprtError, Stalled
 from snaprt.kernel import (
     Ask,
     Call,
@@ -168,7 +168,7 @@ class Driver:
         while True:
             self._poke = anyio.Event()
             # What came in time counts, however late it is found: before a timer says that nothing came.
-            if not self.draining and (not self._mail.due_in() or self.kernel.waits.overdue()):
+            if self.kernel.waits.overdue() or not (self.draining or self._mail.due_in()):
                 await self._take_mail()
             await self._settle()
             if self.kernel.status != "running":
@@ -339,8 +339,16 @@ class Driver:
         return bool(letters)
 
     async def _take(self, letters: Sequence[Letter]) -> None:
-        """Deliver these and say so on record."""
-        taken = [opened(self.kernel, letter) for letter in letters]
+        """Deliver these and say so on record. What can't be read here stops the driver, but not on the way
+        to a cancellation."""
+        taken, unread = [], None
+        for letter in letters:
+            try:
+                taken.append(opened(self.kernel, letter))
+            except NotRestorable as error:
+                unread = error
+        if unread is not None and not any(letter.wanted.stream == CANCEL for letter in letters):
+            raise unread
         for each in taken:
             self.kernel.deliver(each.event)
         await self._recorder.append(

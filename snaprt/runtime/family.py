@@ -15,11 +15,12 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from snaprt import state
+import anyio
+
 from snaprt.errors import (
     AlreadyAnswered,
     CallFailed,
-    NotSerialisable,
+    NotRestorable,
     RunBusy,
     RunExists,
     SnaprtError,
@@ -27,8 +28,10 @@ from snaprt.errors import (
     UsageError,
 )
 from snaprt.kernel.kernel import child_slot
+from snaprt.kernel.preview import in_words, shorten
 from snaprt.kernel.waiting import child_run
 from snaprt.runtime.outcomes import Cancelled, Completed, Failed, Outcome
+from snaprt.runtime.posting import travels
 
 if TYPE_CHECKING:
     from snaprt.runtime.runtime import Runtime
@@ -41,6 +44,7 @@ class Family:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self._beginning: dict[str, anyio.Event] = {}
 
     def starting(self, parent: str, step: int) -> Callable[..., Awaitable[str]]:
         """The function that this step of the parent calls, with the agent and its arguments."""
@@ -50,6 +54,19 @@ class Family:
         self, parent: Mapping[str, Any], agent: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> str:
         run = child_run(parent["run"], parent["step"])
+        begun = self._beginning[run] = anyio.Event()
+        try:
+            # Whoever gives up waiting finds the child begun or not, and not half-way.
+            with anyio.CancelScope(shield=True):
+                await self._begin(run, parent, agent, args, kwargs)
+        finally:
+            del self._beginning[run]
+            begun.set()
+        return run
+
+    async def _begin(
+        self, run: str, parent: Mapping[str, Any], agent: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         try:
             await self._runtime.begin(agent, args, kwargs, run, parent)
         except RunExists:
@@ -60,7 +77,6 @@ class Family:
                     f"Remove that run, or start the parent under another id."
                 ) from None
             await self.wake([run])
-        return run
 
     def cancelling(self, parent: str, step: int) -> Callable[..., Awaitable[None]]:
         """The function that this step of the parent calls, with the child."""
@@ -69,6 +85,8 @@ class Family:
     async def _cancel(self, attempt: str, run: str) -> None:
         """Ask a child to end, and have it clean up here if nobody else has it in hand. A step that is called
         again asks for the same: the child isn't cancelled once more, while it cleans up."""
+        if run in self._beginning:
+            await self._beginning[run].wait()
         try:
             if await self._runtime.cancel(run, "its parent was cancelled", attempt=attempt):
                 await self.wake([run])
@@ -85,7 +103,7 @@ class Family:
         """Go on with the children of a run that goes on here, as far as they can and nobody else does it."""
         for child in children:
             try:
-                await self._runtime.resume(child)
+                await self._runtime.resume(child, wary=True)
             except RunBusy:
                 continue
             except SnaprtError as error:
@@ -111,12 +129,10 @@ def _ended(outcome: Completed | Failed | Cancelled) -> tuple[str, Any]:
     """What `child` takes in."""
     match outcome:
         case Completed(value=value):
-            return "completed", value
+            if travels(value):
+                return "completed", value
+            return "failed", NotRestorable(f"What it returned can't be rebuilt elsewhere: {shorten(value)}")
         case Cancelled(reason=reason):
             return "cancelled", reason
         case Failed(error=error):
-            try:
-                state.dump(error)
-            except NotSerialisable:
-                return "failed", SnaprtError(f"{type(error).__name__}: {error}")
-            return "failed", error
+            return "failed", error if travels(error) else SnaprtError(in_words(error))

@@ -78,12 +78,11 @@ class Runtime(Access):
                 raise UsageError(f"{name}={seconds!r} is no number of seconds.")
         if lease == 0:
             raise UsageError("lease=0: nobody could be taken to be alive. Give a few seconds.")
-        super().__init__(url, keyring, fencing, storage_options, patience)
+        super().__init__(url, keyring, fencing, storage_options, patience, clock)
         self._distant = distant
         self._lease = lease
         self._grace = grace
         self._look = look
-        self._clock = clock
         self._family = Family(self)
         self._draining = False
         self._drivers: dict[str, Driver] = {}

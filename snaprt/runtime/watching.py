@@ -60,7 +60,7 @@ async def watch(log: Log, *, after: int, follow: bool, patience: float) -> Async
                 after = header.number
                 if header.kind == "finish" and header.number == newest:
                     return
-        if not follow:
+        if not follow or (await patiently(what, patience, log.header)).kind == "finish":
             return
         await anyio.sleep(pause)
         pause = min(pause * 1.5, _LONGEST_PAUSE)
