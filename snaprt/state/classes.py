@@ -23,13 +23,13 @@ import sys
 import types
 import typing
 from types import GetSetDescriptorType, MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType
-from typing import Any
+from typing import Any, TypeAlias
 
 from snaprt.frames import awaitables
 from snaprt.state import anchors, iterators, modules
 from snaprt.state.functions import attribute
 from snaprt.state.reducers import Reduced, reducer
-from snaprt.state.sessions import Dumping, loading
+from snaprt.state.sessions import Call, Dumping, loading
 
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, or an extension that imitates one
 
@@ -116,6 +116,7 @@ def by_value(cls: type, dumping: Dumping) -> Reduced:
     if slots is not None:
         own["__slots__"] = slots if isinstance(slots, (str, dict)) else tuple(slots)
     members = _members(cls) if isinstance(cls, enum.EnumType) else None
+    dumping.classes[id(cls)] = cls
     made = (type(cls), cls.__name__, _bases(cls), own, members)
     return make_class, made, _state(cls), None, None, fill_class
 
@@ -235,14 +236,52 @@ def make_class(
 def _joined(own: dict[str, Any]) -> type | None:
     load = loading()
     namespace = load.joining.get(own["__module__"])
-    first, *rest = own["__qualname__"].split(".")
-    found = namespace.get(first) if namespace is not None else None
+    found = _in_module(namespace, own["__module__"], own["__qualname__"]) if namespace is not None else None
+    if found is not None:
+        load.joined.add(id(found))
+    return found
+
+
+def _in_module(namespace: dict[str, Any], module: str, qualname: str) -> type | None:
+    """The class of that module that its namespace has under that name, or held before it was restored."""
+    first, *rest = qualname.split(".")
+    found = namespace.get(first)
     for name in rest:
         found = found.__dict__.get(name) if isinstance(found, type) else None
-    if not isinstance(found, type) or found.__module__ != own["__module__"]:
-        return None
-    load.joined.add(id(found))
-    return found
+    if isinstance(found, type) and found.__module__ == module:
+        return found
+    held: type | None = namespace.get(modules.HELD, {}).get(qualname)
+    return held
+
+
+Held: TypeAlias = "tuple[tuple[Call, tuple[tuple[str, type], ...]], ...]"
+
+
+def held(dumping: Dumping) -> Held:
+    """For each namespace in the dump, the classes in the dump that it has under their names.
+
+    Of a namespace only those globals travel that code reads. A class may come another way (as the type of a
+    field, say); without its name, what is dumped apart from this state would bring a second one of it.
+    """
+    found = []
+    for namespace, call in dumping.namespaces.values():
+        name = namespace.get("__name__")
+        mine = tuple(
+            (cls.__qualname__, cls)
+            for cls in dumping.classes.values()
+            if cls.__module__ == name and _in_module(namespace, name, cls.__qualname__) is cls
+        )
+        if mine:
+            found.append((call, mine))
+    return tuple(found)
+
+
+def hold(held: Any) -> None:
+    """Have the namespaces of a load hold those classes (`held`)."""
+    for namespace, mine in held:
+        for name, cls in mine:
+            if _in_module(namespace, cls.__module__, name) is None:
+                namespace.setdefault(modules.HELD, {})[name] = cls
 
 
 def fill_class(cls: Any, state: dict[str, Any]) -> None:
@@ -250,8 +289,10 @@ def fill_class(cls: Any, state: dict[str, Any]) -> None:
     if id(cls) in load.joined:
         return
     namespace = load.joining.get(cls.__module__)
-    if namespace is not None and "." not in cls.__qualname__:
-        namespace.setdefault(cls.__qualname__, cls)  # the next load that joins finds this one
+    if namespace is not None and "<locals>" not in cls.__qualname__:
+        # The next load that joins finds this one.
+        held = namespace if "." not in cls.__qualname__ else namespace.setdefault(modules.HELD, {})
+        held.setdefault(cls.__qualname__, cls)
     members = getattr(cls, "_member_map_", None) if "members" in state else None
     for name, value in state["attributes"].items():
         if members is not None and name == "_member_map_":

@@ -31,6 +31,10 @@ from snaprt.state.sessions import Call, Dumping, loading
 MARK = "__snaprt_by_value__"
 """Set in a module's dict by whoever loads a script that can't be imported by name."""
 
+HELD = "__snaprt_held__"
+"""In a restored namespace: by qualified name, the classes that the module held, though no code that came with
+the state reads them by name. They aren't globals here, but they are who they were."""
+
 _importable: dict[str, tuple[ModuleType, bool]] = {}
 
 
@@ -188,7 +192,9 @@ def reference(namespace: dict[str, Any], dumping: Dumping) -> Call:
         dumping.keep(namespace)
         plain = {k: namespace[k] for k in _ALWAYS if isinstance(namespace.get(k), str)}
         dumping.sent[id(namespace)] = set(plain)
-        return dumping.call(key, new_namespace, plain)
+        call = dumping.call(key, new_namespace, plain)
+        dumping.namespaces[id(namespace)] = namespace, call
+        return call
     return dumping.call(key, new_namespace)
 
 

@@ -37,7 +37,7 @@ from snaprt.errors import (
     SnaprtError,
     UnsupportedInterpreter,
 )
-from snaprt.state import anchors, carriers, flat, plain, reducers, seeds, sessions, suspended, weak
+from snaprt.state import anchors, carriers, classes, flat, plain, reducers, seeds, sessions, suspended, weak
 from snaprt.state.handles import refuse
 from snaprt.state.parts import Part, Sink, Source
 from snaprt.state.sessions import Dumping, Loading
@@ -195,13 +195,13 @@ def _write(out: Any, root: object, dumping: Dumping) -> None:
     carried: dict[str, Any] = {}
     carrying = carriers.active()
     # What is written may hold more of what the tables are about, so they are asked until nothing is new.
-    held = _Held(out, dumping)
+    met = _Held(out, dumping)
     fresh = bool(dumping.weak or carrying)
     while fresh:
         fresh = False
         for container in list(dumping.weak):
             seen = sent.setdefault(id(container), set())
-            entries = [e for e in weak.entries(container, held) if _entry_key(e) not in seen]
+            entries = [e for e in weak.entries(container, met) if _entry_key(e) not in seen]
             if entries:
                 fresh = True
                 seen.update(map(_entry_key, entries))
@@ -209,13 +209,17 @@ def _write(out: Any, root: object, dumping: Dumping) -> None:
                 out.dump((WEAK, container, entries))
                 _drain(out, dumping)
         for carrier in carrying:
-            taken = carrier.take(held)
+            taken = carrier.take(met)
             if taken is not None and carried.get(carrier.name) != _outline(taken):
                 fresh = True
                 carried[carrier.name] = _outline(taken)
                 dumping.keep(taken)
                 out.dump((CARRIED, carrier.name, taken))
                 _drain(out, dumping)
+    held = classes.held(dumping)
+    if held:
+        out.dump((HELD, held))
+        _drain(out, dumping)
     out.dump(None)
 
 
@@ -244,7 +248,7 @@ def _entry_key(entry: Any) -> int:
     return id(entry[0]) if type(entry) is tuple and len(entry) == 2 else id(entry)
 
 
-FILL, WEAK, CARRIED, CONTENTS = 0, 1, 2, 3  # what follows the root in the stream, until a None
+FILL, WEAK, CARRIED, CONTENTS, HELD = range(5)  # what follows the root in the stream, until a None
 
 
 class _Held:
@@ -413,6 +417,8 @@ def _read(source: Source, head: dict[str, Any], load: Loading) -> Any:
             contents += item[1]
         elif item[0] == WEAK:
             weak.fill(item[1], item[2])
+        elif item[0] == HELD:
+            classes.hold(item[1])
         else:
             carried[item[1]] = item[2]
     for content in contents:

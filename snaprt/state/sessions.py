@@ -57,6 +57,10 @@ class Dumping:
         """Set for the pass that finds out what a dump holds without its weak references."""
         self.sent: dict[int, set[str]] = {}
         """By namespace of a by-value module: the globals written already."""
+        self.namespaces: dict[int, tuple[dict[str, Any], Call]] = {}
+        """By id: the globals of by-value modules in the dump, and what stands in the stream for them."""
+        self.classes: dict[int, type] = {}
+        """By id: the classes that are written by value."""
         self.claimed: dict[int, dict[str, Any]] = {}
         """By id of a function: the globals that are written with it."""
         self.scans: dict[Hashable, Any] = {}

@@ -55,6 +55,45 @@ async def agent(flag):
         return [life, error.args[0], error.code is Colour.BLUE, type(after[0]) is Item]
 """
 
+# The agent's code names `Order` alone; what that holds comes with it.
+NESTED = """
+import dataclasses, enum
+import snaprt
+
+class Base:
+    pass
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+@dataclasses.dataclass
+class Item(Base):
+    colour: Colour = Colour.BLUE
+
+@dataclasses.dataclass
+class Order:
+    item: Item = dataclasses.field(default_factory=Item)
+
+async def kept(value):
+    await snaprt.suspend("child")
+    return value
+
+def same(value):
+    return value
+
+async def agent():
+    mine = Order()
+    early = await snaprt.step.read(same, mine)
+    await snaprt.suspend("agent")
+    late = await snaprt.step.read(same, mine)
+    child = await snaprt.child(kept, mine)
+    return [
+        theirs == mine and theirs.item.colour is mine.item.colour and type(theirs.item) is type(mine.item)
+        for theirs in (early, late, child)
+    ]
+"""
+
 
 def test_results_are_of_the_scripts_own_classes_in_every_life(tmp_path: Path) -> None:
     script = tmp_path / "shop.py"
@@ -65,3 +104,15 @@ def test_results_are_of_the_scripts_own_classes_in_every_life(tmp_path: Path) ->
     script.unlink()
     done = snaprt("resume", "r", "--json", cwd=tmp_path)
     assert lines(done)[-1].get("result") == ["second life", "a", True, True], json.dumps(lines(done)[-1])
+
+
+def test_no_class_within_a_result_is_doubled_by_a_restore(tmp_path: Path) -> None:
+    script = tmp_path / "shop.py"
+    script.write_text(NESTED)
+    snaprt("run", "shop.py:agent", "--run-id", "r", "--json", cwd=tmp_path)
+    script.unlink()
+    asks = snaprt("resume", "r", "--answer", "1", "--json", cwd=tmp_path)
+    child = lines(asks)[-1]["children"][0]
+    snaprt("resume", child, "--answer", "1", "--json", cwd=tmp_path)
+    done = snaprt("resume", "r", "--json", cwd=tmp_path)
+    assert lines(done)[-1].get("result") == [True, True, True], json.dumps(lines(done)[-1])
