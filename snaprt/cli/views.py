@@ -275,7 +275,9 @@ def age(seconds: float) -> str:
         return f"{int(seconds)} s"
     if seconds < 3600:
         return f"{int(seconds / 60)} min"
-    return f"{int(seconds / 3600)} h" if seconds < 86_400 else f"{int(seconds / 86_400)} d"
+    if seconds < 86_400:
+        return f"{int(seconds / 3600)} h"
+    return f"{int(seconds / 86_400)} d" if seconds < 365_250 * 86_400 else "more than 1000 years"
 
 
 def elapsed(seconds: float) -> str:
@@ -286,8 +288,11 @@ def elapsed(seconds: float) -> str:
 
 
 def moment(when: float) -> str:
-    """Local time, to the second."""
-    return datetime.datetime.fromtimestamp(when).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    """Local time, to the second, as far as there is a calendar."""
+    try:
+        return datetime.datetime.fromtimestamp(when).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):
+        return "more than 1000 years from now"
 
 
 def now() -> float:

@@ -302,6 +302,8 @@ def _why(hints: Sequence[Hint]) -> str:
 
 def _import(module: str) -> None:
     try:
+        if not all(module.split(".")):
+            raise ImportError("that isn't a module's whole name")
         importlib.import_module(module)
     except ImportError as error:
         raise UsageError(

@@ -77,6 +77,8 @@ WRONG_USAGE: list[tuple[list[str], str]] = [
     (["worker", "--concurrency", "0"], "1 or more"),
     (["worker", "--concurrency", "some"], "'--concurrency'.*integer"),
     (["worker", "--poll", "0"], "more than 0"),
+    (["worker", "--agents", ""], "'' of agents can't be imported here"),
+    (["worker", "--agents", ".agents"], "'.agents' of agents can't be imported here"),
     (["worker", "--agents", "no.such.module"], "'no.such.module' of agents can't be imported here"),
     (["ls", "--store", "elsewhere"], "no store at elsewhere"),
     (["ls", "--store", "file:///no/such/folder"], "no store at file:///no/such/folder"),

@@ -84,10 +84,25 @@ def test_sizes_have_three_digits_at_most_up_to_terabytes(count: int, text: str) 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(-3, "0 s"), (59.9, "59 s"), (60, "1 min"), (3599, "59 min"), (86_399, "23 h"), (200_000, "2 d")],
+    [
+        (-3, "0 s"),
+        (59.9, "59 s"),
+        (60, "1 min"),
+        (3599, "59 min"),
+        (86_399, "23 h"),
+        (200_000, "2 d"),
+        (1e300, "more than 1000 years"),
+    ],
 )
 def test_ages_have_one_unit(seconds: float, text: str) -> None:
     assert views.age(seconds) == text
+
+
+@pytest.mark.parametrize("seconds", [9e11, 1e18, 1e300, float("inf")])
+def test_a_question_may_wait_for_longer_than_there_is_a_calendar(seconds: float) -> None:
+    waiting = Waiting("ask-1", "Go on?", until=seconds)
+    text = shown(*page.question("r-1", waiting, None, (waiting,), 1000.0))
+    assert "more than 1000 years from now" in text
 
 
 @pytest.mark.parametrize(
