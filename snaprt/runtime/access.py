@@ -154,7 +154,8 @@ class Access:
     # --- many runs ----------------------------------------------------------------------------
 
     async def remove(self, run_id: str, *, force: bool = False) -> int:
-        """Remove a run with all its objects; gives how many they were. There is no way back.
+        """Remove a run with all its objects; gives how many they were. There is no way back, and its id isn't
+        used again.
 
         Raises UnknownRun; UsageError for a run that hasn't ended, RunBusy for one in a live owner's hands,
         Damaged and WrongKey for one of which neither can be known. `force` removes these, too: an owner is
@@ -166,6 +167,7 @@ class Access:
             force=force,
             patience=self._patience,
             refuse_if_busy=self._refuse_if_busy,
+            put=self.put,
         )
 
     async def reindex(self) -> Reindexed:

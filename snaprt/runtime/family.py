@@ -10,6 +10,7 @@ This file must not know how runs are driven: it asks the runtime that owns it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from snaprt.runtime.runtime import Runtime
 
 logger = logging.getLogger("snaprt")
+
+REMOVED = ("cancelled", "it was removed")
 
 
 class Family:
@@ -70,11 +73,17 @@ class Family:
         try:
             await self._runtime.begin(agent, args, kwargs, run, parent)
         except RunExists:
-            about = await self._runtime.about(run)
+            try:
+                about = await self._runtime.about(run)
+            except UnknownRun:  # it was removed: its parent was told how it ended, or is now
+                with contextlib.suppress(AlreadyAnswered):
+                    slot = child_slot(parent["step"])
+                    await self._runtime.put(parent["run"], slot, REMOVED, by=run)
+                return
             if about.get("parent") != dict(parent):
                 raise CallFailed(
                     f"The id of the child, {run}, is taken by a run that isn't one of {parent['run']}'s. "
-                    f"Remove that run, or start the parent under another id."
+                    f"Start the parent under another id."
                 ) from None
             await self.wake([run])
 
@@ -116,7 +125,7 @@ class Family:
             return False
         slot = child_slot(parent["step"])
         try:
-            await self._runtime.put(parent["run"], slot, _ended(outcome), by=run)
+            await self._runtime.put(parent["run"], slot, letter(outcome), by=run)
         except (AlreadyAnswered, UnknownRun):
             pass  # told before, or nobody is left to be told
         except SnaprtError as error:
@@ -125,7 +134,7 @@ class Family:
         return True
 
 
-def _ended(outcome: Completed | Failed | Cancelled) -> tuple[str, Any]:
+def letter(outcome: Completed | Failed | Cancelled) -> tuple[str, Any]:
     """What `child` takes in."""
     match outcome:
         case Completed(value=value):

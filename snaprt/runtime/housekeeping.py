@@ -7,17 +7,22 @@ before its next effect. This file works on logs and hints; it must not know how 
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from snaprt import state
-from snaprt.errors import Damaged, Fenced, RunBusy, UsageError, WrongKey
+from snaprt.errors import AlreadyAnswered, Damaged, Fenced, RunBusy, UnknownRun, UsageError, WrongKey
+from snaprt.kernel.kernel import child_slot
 from snaprt.records import Header
+from snaprt.runtime.endings import ended
+from snaprt.runtime.family import REMOVED, letter
+from snaprt.runtime.outcomes import Suspended
 from snaprt.runtime.patience import patiently
 from snaprt.runtime.restore import about
-from snaprt.store import Listed, Log, Store
+from snaprt.store import Listed, Log, Removed, Store
 
 # A hint of a run that isn't there may be one whose start is on its way: one nearer than this (seconds).
 _STARTING = 3600.0
@@ -46,26 +51,74 @@ async def remove(
     force: bool,
     patience: float,
     refuse_if_busy: Callable[[Log, Header], Awaitable[None]],
+    put: Callable[..., Awaitable[None]],
 ) -> int:
-    """Remove a run; gives how many objects it had.
+    """Remove a run, or what is left of it; gives how many objects that were. `put` is Access.put.
 
     Raises UnknownRun; without `force` also UsageError for a run that hasn't ended, RunBusy for one whose
     owner seems to live, Damaged and WrongKey for one of which that can't be known.
     """
+    log: Log | None = None
+    last: Header | None = None
+    gone: Removed | None = None
     try:
-        log: Log = await patiently("Reading the store", patience, store.log, run)
-        last: Header = await patiently("Reading the store", patience, log.header)
+        log = await patiently("Reading the store", patience, store.log, run)
+        last = await patiently("Reading the store", patience, log.header)
         if not force:
             await _refuse_unless_ended(log, last, refuse_if_busy)
-        await _end(log, last, force, patience)
+        last = await _end(log, last, force, patience)
+    except Removed as error:
+        gone = error  # but for what was left, if that was interrupted
     except (Damaged, WrongKey) as error:
-        if not force and await patiently("Reading the store", patience, store.begins, run):
+        if not force:
             kind = type(error)
             raise kind(
                 f"{error} It isn't known whether it has ended; remove it with force=True (--force)."
             ) from error
+    if log is not None:
+        await _tell_parent(store, log, last, force, patience, put)
     count: int = await patiently(f"Removing run {run}", patience, store.remove, run)
+    if gone is not None and not count:
+        raise gone
     return count
+
+
+async def _tell_parent(
+    store: Store,
+    log: Log,
+    last: Header | None,
+    force: bool,
+    patience: float,
+    put: Callable[..., Awaitable[None]],
+) -> None:
+    """Put how a run ended that is being removed into its parent's inbox, if whoever saw it end couldn't: the
+    parent would wait for ever. `last`: its record before it was removed, if that could be read."""
+    try:
+        first: Header = await patiently("Reading the store", patience, log.header, 1)
+    except (Damaged, WrongKey):
+        return  # nor is it known whether it has a parent
+    parent = first.detail.get("parent")
+    if parent is None:
+        return
+    slot = child_slot(parent["step"])
+    if await patiently("Reading the store", patience, store.has, parent["run"], slot):
+        return
+    how = REMOVED
+    if last is not None and last.kind == "finish":
+        try:
+            outcome = ended(await patiently("Reading the store", patience, log.read, last.number))
+            assert not isinstance(outcome, Suspended)
+            how = letter(outcome)
+        except Exception as error:  # whatever unpickling raises
+            if not force:
+                raise UsageError(
+                    f"Run {log.run} isn't removed: its parent {parent['run']} wasn't told how it ended, and "
+                    f"that can't be read here ({type(error).__name__}: {error}). Resume {log.run} where its "
+                    "code is; or remove it with force=True (--force), and its parent is told that."
+                ) from error
+    # Whoever is told, was told, or can't wait any more.
+    with contextlib.suppress(AlreadyAnswered, UnknownRun, Damaged, WrongKey):
+        await put(parent["run"], slot, how, by=log.run)
 
 
 async def _refuse_unless_ended(
@@ -89,25 +142,25 @@ async def _refuse_unless_ended(
     )
 
 
-async def _end(log: Log, last: Header, force: bool, patience: float) -> None:
-    """End the log by a record, where somebody could still take the run in hand."""
+async def _end(log: Log, last: Header, force: bool, patience: float) -> Header:
+    """End the log by a record, where somebody could still take the run in hand; gives the newest before."""
     for _ in range(_TRIES):
         if last.kind == "finish" and last.detail["status"] != "failed":
-            return
-        reason = "it was removed"
+            return last
+        status, reason = REMOVED
         try:
             await patiently(
                 f"Ending run {log.run}",
                 patience,
                 log.append,
                 "finish",
-                detail={"status": "cancelled", "reason": reason, **about(last)},
-                sections={"outcome": state.dump(("cancelled", reason)).parts},
+                detail={"status": status, "reason": reason, **about(last)},
+                sections={"outcome": state.dump(REMOVED).parts},
                 epoch=last.epoch + 1,
                 attempt=secrets.token_hex(8),
                 look=None,
             )
-            return
+            return last
         except Fenced as error:
             if not force:
                 raise RunBusy(
@@ -139,7 +192,7 @@ def reindex(store: Store) -> Reindexed:
         hint.name
         for hint in before
         if status.get(hint.run) in ("completed", "cancelled")
-        or (hint.run not in status and abs(hint.at - now) > _STARTING)
+        or (hint.run not in status and (abs(hint.at - now) > _STARTING or store.removed(hint.run)))
     ]
     agenda.drop(old)
     return Reindexed(len(status), put, len(old))

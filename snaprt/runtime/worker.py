@@ -33,7 +33,7 @@ from anyio.abc import TaskGroup
 from snaprt.errors import Fenced, RunBusy, SnaprtError, UnknownRun, UsageError
 from snaprt.runtime.outcomes import Outcome
 from snaprt.runtime.patience import patiently
-from snaprt.store import Hint, Store
+from snaprt.store import Hint, Removed, Store
 
 if TYPE_CHECKING:
     from snaprt.runtime.runtime import Runtime
@@ -183,8 +183,10 @@ class Worker:
             await self._follow(run, hints)
         except RunBusy as busy:
             await self._leave_to_owner(run, hints, busy)
+        except Removed:
+            await self._drop(hints)
         except UnknownRun:
-            # Its start is on its way, or it was removed.
+            # Its start is on its way.
             await self._drop(hint for hint in hints if hint.at < time.time() - _NEVER_CAME)
             self._rest(hints)
         except Fenced as error:

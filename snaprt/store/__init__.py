@@ -5,7 +5,7 @@ Knows where records lie and who may write them; neither pickles nor what a recor
 
 from snaprt.store.agenda import Agenda, Hint, lease_over
 from snaprt.store.check import Problem, Report
-from snaprt.store.failures import Transient
+from snaprt.store.failures import Removed, Transient
 from snaprt.store.log import Log, Stored
 from snaprt.store.store import Listed, Store
 
@@ -15,6 +15,7 @@ __all__ = [
     "Listed",
     "Log",
     "Problem",
+    "Removed",
     "Report",
     "Store",
     "Stored",

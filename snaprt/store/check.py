@@ -14,8 +14,10 @@ from snaprt.records.keys import Keyring
 from snaprt.records.leaves import Place
 from snaprt.records.record import described, follows, starts
 from snaprt.records.sections import Reference, references
+from snaprt.store.failures import Removed
 from snaprt.store.history import START, Buffer, History, is_record_name, missing, numbers_in, resized
 from snaprt.store.inbox import Inbox
+from snaprt.store.names import TOMBSTONE
 from snaprt.store.objects import Objects
 
 
@@ -54,6 +56,8 @@ def check(objects: Objects, run: str, keyring: Keyring) -> Report:
     """Reads a whole run. Raises StoreError if the store itself fails, UnknownRun if there is nothing of
     that run."""
     checking = _Check(objects, run, keyring)
+    if f"log/{TOMBSTONE}" in checking.found:
+        raise Removed(run, objects.url)
     if not checking.found and not checking.problems:
         raise UnknownRun(f"There is no run {run!r} at {objects.url}.")
     checking.records()

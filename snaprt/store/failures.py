@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 
-from snaprt.errors import StoreError
+from snaprt.errors import StoreError, UnknownRun
 
 # The package and extra behind a protocol, for the message when it is missing.
 EXTRAS = {
@@ -30,6 +30,16 @@ EXTRAS = {
 
 class Transient(StoreError):
     """The request may succeed if it is made again, or may have succeeded though its answer was lost."""
+
+
+class Removed(UnknownRun):
+    """The run was removed; its id isn't used again."""
+
+    def __init__(self, run: str, url: str):
+        super().__init__(
+            f"Run {run!r} at {url} was removed. (Should its removal have been interrupted, `snaprt rm {run}` "
+            "ends it.)"
+        )
 
 
 _DENIED = {

@@ -27,7 +27,8 @@ from snaprt.records.keys import Keyring
 from snaprt.records.leaves import Place
 from snaprt.records.record import Head, Header, Record, described, follows, read_head, starts
 from snaprt.records.sections import DEPTH_MOST, Reference, Section, join, references, unpack_raw
-from snaprt.store.failures import explain
+from snaprt.store.failures import Removed, explain
+from snaprt.store.names import TOMBSTONE
 from snaprt.store.objects import ONE_REQUEST, Objects, in_parallel
 
 Buffer = bytes | bytearray | memoryview
@@ -102,10 +103,12 @@ class History:
     def refresh(self) -> int:
         """Looks for records that others appended and gives the newest number.
 
-        Raises UnknownRun if there is no record at all, Damaged if numbers are missing.
+        Raises UnknownRun if there is no record at all or the run was removed, Damaged if numbers are missing.
         """
         with self._lock:
             sizes = self._objects.sizes(f"runs/{self.run}/log")
+            if TOMBSTONE in sizes:
+                raise Removed(self.run, self._objects.url)
             numbers = numbers_in(sizes)
             if not numbers and not self._newest:
                 raise UnknownRun(f"There is no run {self.run!r} at {self._objects.url}.")
@@ -113,11 +116,8 @@ class History:
             lost = list(missing([*numbers, max(self._newest, *numbers, 0) + 1], 5))
             if lost:
                 some = ", ".join(map(str, lost)) + (" and others" if len(lost) == 5 else "")
-                rest = (
-                    f" If its removal was interrupted, `snaprt rm {self.run}` ends that." if 1 in lost else ""
-                )
                 raise Damaged(
-                    f"Run {self.run!r} is damaged: records are missing from its log (number {some}).{rest}"
+                    f"Run {self.run!r} is damaged: records are missing from its log (number {some})."
                 )
             self._newest = numbers[-1]
             self._sizes = {number: sizes[f"{number:012d}"] for number in numbers}

@@ -28,8 +28,9 @@ from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import IO
 
-from snaprt.errors import StoreError
+from snaprt.errors import Damaged, StoreError
 from snaprt.store.failures import explain
+from snaprt.store.names import TOMBSTONE
 from snaprt.store.objects import Buffer
 from snaprt.store.packed import CLOSED, END, FIRST, Pack, appends_in_one_step, is_pack, new_file, record_of
 
@@ -105,12 +106,22 @@ class LocalObjects:
         pack = self._pack(folder)
         if pack is not None:
             self._sweep()
-            if pack.append(number, data):
-                return
+            try:
+                if pack.append(number, data):
+                    return
+            except (FileNotFoundError, Damaged):
+                self._refuse_if_removed(folder)
+                raise
+        self._refuse_if_removed(folder)
         target = self._root / folder / f"{number:012d}"
         made = self._folder(target.parent)
         packed = pack is None and number == 1 and self._appends(target.parent)
         self._create(target, new_file(data) if packed else (data,), made)
+
+    def _refuse_if_removed(self, folder: str) -> None:
+        """Nothing is appended to the log of a run that was removed, which hasn't its pack any more."""
+        if os.path.exists(self._root / folder / TOMBSTONE):
+            raise FileExistsError(errno.EEXIST, "The run was removed", folder)
 
     def _create(self, target: Path, pieces: Iterable[Buffer], made: Sequence[Path] = ()) -> None:
         made = [*made, *self._folder(target.parent)]
@@ -137,6 +148,10 @@ class LocalObjects:
             with open(descriptor, "wb") as file:
                 file.write(data)
             self._move(beside, target)
+            record = record_of(name)
+            if record is not None:  # one of a run that is being removed: what was packed in it is no more
+                with self._lock:
+                    self._packs.pop(record[0], None)
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.unlink(beside)
@@ -168,6 +183,10 @@ class LocalObjects:
                 continue
             except OSError as error:
                 raise explain(error, self.url, f"looking at {folder}/{entry.name}") from error
+        if TOMBSTONE in found and folder.endswith("/log"):
+            with self._lock:
+                self._packs.pop(folder, None)
+            return found
         pack = self._pack(folder, anew=True) if FIRST in found and folder.endswith("/log") else None
         if pack is None:
             return found
@@ -183,13 +202,6 @@ class LocalObjects:
     def remove(self, name: str) -> None:
         try:
             os.unlink(self._root / name)
-            record = record_of(name)
-            if record is not None and record[1] == 1:
-                with self._lock:
-                    self._packs.pop(record[0], None)
-                for beside in (CLOSED, END):
-                    with contextlib.suppress(FileNotFoundError):
-                        os.unlink(self._root / record[0] / beside)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -292,7 +304,7 @@ class LocalObjects:
 
     def _folder(self, folder: Path) -> list[Path]:
         """Makes a folder and those above it; gives those that `_last` must make last, the lowest first."""
-        if folder in self._known:
+        if folder in self._known and folder.is_dir():  # removed with its run, it may be made again
             return []
         inside = [folder, *folder.parents]
         missing = [path for path in inside if not path.is_dir()]

@@ -6,6 +6,9 @@ import re
 
 from snaprt.errors import StoreError
 
+# The object in a log's folder that says that the run was removed. See remove.py.
+TOMBSTONE = "removed"
+
 # Safe as one path component on every filesystem and in every URL; never hidden, never `..`.
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 

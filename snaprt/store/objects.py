@@ -80,7 +80,8 @@ class Objects(Protocol):
         same."""
 
     def replace(self, name: str, data: bytes) -> None:
-        """Writes a hint, anew if it is there: whole, but not synced. Nothing of a log is ever replaced."""
+        """Writes a hint, anew if it is there: whole, but not synced. Nothing of a log is ever
+        replaced, but for records that are emptied as their run is removed."""
 
     def settle(self, folder: str) -> None:
         """Makes what was put into a folder last."""

@@ -27,10 +27,10 @@ from snaprt.records.keys import Keyring
 from snaprt.records.record import Header
 from snaprt.store.agenda import Agenda
 from snaprt.store.check import Report, check
-from snaprt.store.failures import EXTRAS, explain
+from snaprt.store.failures import EXTRAS, Removed, explain
 from snaprt.store.local import LocalObjects
 from snaprt.store.log import Log
-from snaprt.store.names import checked_run
+from snaprt.store.names import TOMBSTONE, checked_run
 from snaprt.store.objects import WAYS, FsspecObjects, Objects
 from snaprt.store.probe import probe, remembered
 from snaprt.store.remove import remove
@@ -106,12 +106,12 @@ class Store:
                 self._probed = True
 
     def runs(self) -> list[str]:
-        """The ids of all runs here."""
+        """The ids of all runs here, and of those that were removed."""
         return self._objects.folders("runs")
 
-    def exists(self, run: str) -> bool:
-        """Whether there is a run of that id."""
-        return bool(self._objects.sizes(f"runs/{checked_run(run)}/log"))
+    def removed(self, run: str) -> bool:
+        """Whether there was a run of that id and it was removed."""
+        return TOMBSTONE in self._objects.sizes(f"runs/{checked_run(run)}/log")
 
     def has(self, run: str, slot: str) -> bool:
         """Whether something lies in that slot of the run's inbox, as a hint says. Proves nothing of
@@ -123,8 +123,15 @@ class Store:
         return True
 
     def create(self, run: str) -> Log:
-        """The empty log of a new run; its first append makes it. Raises RunExists, here or there."""
-        if self.exists(run):
+        """The empty log of a new run; its first append makes it. Raises RunExists, here or there, also
+        for the id of a run that was removed."""
+        names = self._objects.sizes(f"runs/{checked_run(run)}/log")
+        if TOMBSTONE in names:
+            raise RunExists(
+                f"The id {run!r} was used at {self.url} by a run that was removed. Ids aren't used twice, as "
+                "the idempotency keys made of them would be, too. Give another id."
+            )
+        if names:
             raise RunExists(f"There is already a run {run!r} at {self.url}.")
         return self._log(run)
 
@@ -133,6 +140,8 @@ class Store:
         log = self._log(run)
         try:
             log.refresh()
+        except Removed:
+            raise
         except UnknownRun as error:
             raise UnknownRun(f"{error} {self._others(run)}") from None
         return log
@@ -142,16 +151,15 @@ class Store:
         UnknownRun."""
         try:
             return check(self._objects, checked_run(run), self._keyring)
+        except Removed:
+            raise
         except UnknownRun as error:
             raise UnknownRun(f"{error} {self._others(run)}") from None
 
-    def begins(self, run: str) -> bool:
-        """Whether a run has its first record. One without is a run whose removal wasn't finished."""
-        return f"{1:012d}" in self._objects.sizes(f"runs/{checked_run(run)}/log")
-
     def remove(self, run: str) -> int:
-        """Removes a run, whole or not; gives how many objects that were. Nobody may be at work on it."""
-        return remove(self._objects, checked_run(run))
+        """Removes a run, whole or not, or what is left of it; gives how many objects that were. Nobody may
+        be at work on it."""
+        return remove(self._objects, checked_run(run), self._keyring)
 
     def listing(self, *, slots: bool = False) -> Iterator[Listed]:
         """Every run with its newest header and summary, by id, and what its inbox has, if that is asked for.
@@ -167,7 +175,8 @@ class Store:
             yield from (each for each in found if each is not None)
 
     def _listed(self, run: str, *, slots: bool) -> Listed | None:
-        """None for a folder without any record: a start that didn't get that far."""
+        """None for a run that was removed, and for a folder without any record: a start that didn't get that
+        far."""
         try:
             log = self._log(run)
             log.refresh()
@@ -181,10 +190,10 @@ class Store:
         return Log(self._objects, checked_run(run), self._keyring, self._interpreter, self._ready)
 
     def _others(self, run: str) -> str:
-        runs = self.runs()
+        runs = [each for each in self.runs() if each != run]
         if not runs:
             return "There are no runs at all; is that the right store?"
-        near = get_close_matches(run, runs, 3)
+        near = [each for each in get_close_matches(run, runs, 3) if not self.removed(each)]
         return f"Did you mean {' or '.join(map(repr, near))}?" if near else f"It has {len(runs)} others."
 
 

@@ -263,5 +263,5 @@ def test_nothing_is_written_by_looking(tmp_path: Path) -> None:
     store = opened(str(tmp_path / "store"))
     assert store.runs() == []
     assert list(store.listing()) == []
-    assert not store.exists("r")
+    assert not store.removed("r")
     assert not (tmp_path / "store").exists()

@@ -131,7 +131,7 @@ def test_an_unknown_run_is_named_with_those_that_are_like_it() -> None:
 )
 def test_an_id_that_could_leave_its_folder_is_refused(name: str) -> None:
     held = Held()
-    for action in (store(held).create, store(held).log, store(held).exists):
+    for action in (store(held).create, store(held).log, store(held).removed):
         with pytest.raises(StoreError, match="can't be a run id"):
             action(name)
     log = store(held).create("r")

@@ -10,12 +10,12 @@ import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from snaprt.errors import Damaged, Fenced, SnaprtError, WrongKey
+from snaprt.errors import Damaged, Fenced, RunExists, SnaprtError, UnknownRun, WrongKey
 from snaprt.store import packed
 from snaprt.store.local import LocalObjects
 from tests.store.places import opened
@@ -477,31 +477,59 @@ def test_a_closed_pack_that_lost_bytes_is_damaged(tmp_path: Path, filed: Callabl
         records(tmp_path)
 
 
-def test_a_run_that_was_removed_leaves_nothing_and_its_name_can_be_used_again(
-    tmp_path: Path, filed: Callable[[bool], None]
+@pytest.mark.parametrize("taken_away", [False, True])
+def test_of_a_run_that_was_removed_no_byte_is_left_and_nobody_appends_to_it(
+    tmp_path: Path, filed: Callable[[bool], None], taken_away: bool
 ) -> None:
-    for taken_away in (False, True):
-        store = opened(str(tmp_path))
-        reader = LocalObjects(str(tmp_path))
-        log = store.create("r")
-        log.append("start")
-        log.append("result")
-        assert len(reader.sizes(FOLDER)) == 2
-        if taken_away:
-            filed(True)
-            opened(str(tmp_path)).log("r").append("result")
-            filed(False)
-        assert store.remove("r") == 2 + taken_away
-        assert store.runs() == []
-        store.create("r").append("start", detail={"n": 1})
-        reader.create(name(2), content(2))
-        assert len(records(tmp_path)) == 2
-        store.remove("r")
+    store = opened(str(tmp_path))
+    log = store.create("r")
+    log.append("start")
+    knows_one = opened(str(tmp_path)).log("r")
+    knows_one.header()
+    log.append("result")
+    starting = opened(str(tmp_path))._log("r")  # looked before there was a run
+    if taken_away:
         filed(True)
-        opened(str(tmp_path)).create("r").append("start")
-        assert os.listdir(tmp_path / FOLDER) == ["000000000001"]
-        store.remove("r")
+        opened(str(tmp_path)).log("r").append("result")
         filed(False)
+        log.refresh()
+        log.header()
+    assert store.remove("r") == 2 + taken_away
+    sizes = {name: os.path.getsize(tmp_path / FOLDER / name) for name in os.listdir(tmp_path / FOLDER)}
+    assert sizes.pop("removed") > 0
+    assert set(sizes.values()) == {0}
+    for late in (knows_one, log):
+        with pytest.raises(Fenced):
+            late.append("result")
+    with pytest.raises(RunExists):
+        starting.append("start")
+    with pytest.raises(RunExists, match="aren't used twice"):
+        opened(str(tmp_path)).create("r")
+    with pytest.raises(UnknownRun, match="was removed"):
+        opened(str(tmp_path)).log("r")
+    assert {name: os.path.getsize(tmp_path / FOLDER / name) for name in sizes} == sizes
+
+
+def test_an_owner_who_has_the_pack_open_while_it_is_removed_is_fenced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(str(tmp_path))
+    owner = store.create("r")
+    owner.append("start")
+    other = opened(str(tmp_path))
+    ends = other.log("r")
+    append = packed._append
+
+    def removed_before(descriptor: int, pieces: Sequence[bytes]) -> int:
+        monkeypatch.setattr(packed, "_append", append)
+        ends.append("finish", epoch=1)
+        other.remove("r")
+        return append(descriptor, pieces)
+
+    monkeypatch.setattr(packed, "_append", removed_before)
+    with pytest.raises(Fenced):
+        owner.append("result")
+    assert set(os.listdir(tmp_path / FOLDER)) == {"000000000001", "removed"}
 
 
 MOUNTS = """\
