@@ -242,7 +242,8 @@ class Play(Outside):
 
     async def works(self, rt: snaprt.Runtime) -> None:
         async with anyio.create_task_group() as group:
-            group.start_soon(functools.partial(rt.work, concurrency=self.dice.randint(1, 3), poll=60.0))
+            # For every run there is: one that a busy worker has no hand free for would be late.
+            group.start_soon(functools.partial(rt.work, concurrency=self.dice.randint(8, 10), poll=60.0))
             await self.idle(rt)
             rt.drain()
 
