@@ -210,7 +210,10 @@ def test_rm_removes_what_has_ended_and_refuses_what_has_not(tmp_path: Path) -> N
     assert listed(tmp_path) == ["s-1"]
     assert snaprt("rm", "s-1", "--force", cwd=tmp_path).returncode == 0
     assert listed(tmp_path) == []
-    assert list((tmp_path / ".snaprt" / "runs").iterdir()) == []
+    left = [path for path in (tmp_path / ".snaprt" / "runs").rglob("*") if path.is_file()]
+    assert {path.parent.name for path in left} == {"log"}
+    # What says that the ids are taken; nothing of what the runs were.
+    assert {path.name for path in left if path.stat().st_size} == {"removed"}
 
 
 def test_rm_of_an_unknown_run_names_the_nearest(tmp_path: Path) -> None:
