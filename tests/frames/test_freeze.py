@@ -187,6 +187,8 @@ def test_patched_code_has_the_digest_of_its_original() -> None:
 
 
 def test_what_is_remembered_of_code_is_bounded() -> None:
+    gc.collect()
+    others = len(codes.origins)  # code that earlier tests left alive, which stays known
     for number in range(patch.CACHE + 300):
         namespace: dict[str, Any] = {}
         exec(f"def f(a):\n    yield a + {number}\n", namespace)
@@ -196,5 +198,5 @@ def test_what_is_remembered_of_code_is_bounded() -> None:
         frames.release(generator)
         del generator, namespace
     gc.collect()
-    assert len(codes.origins) <= patch.CACHE
+    assert len(codes.origins) <= patch.CACHE + others
     assert len(patch._cache) == patch.CACHE
