@@ -7,6 +7,7 @@ log.py.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import platform
@@ -249,9 +250,18 @@ def open_objects(url: str, fenced: bool, options: dict[str, Any]) -> tuple[Objec
         ) from error
     except Exception as error:
         raise explain(error, url, "opening it") from error
+    if protocol in ("s3", "s3a"):
+        fs.close_session = _close_where_it_lives
     if not root.strip("/") and protocol != "memory":
         raise StoreError(f"The store {url} names no bucket or folder.")
     return FsspecObjects(fs, root, url, protocol, fenced=fenced), _endpoint(fs, protocol)
+
+
+def _close_where_it_lives(loop: Any, session: Any) -> None:
+    """s3fs closes a client that is dropped on whatever loop runs where the garbage is collected. That is the
+    host's then, and fails there. This is called in its place."""
+    if loop is not None and loop.is_running():
+        asyncio.run_coroutine_threadsafe(session.__aexit__(None, None, None), loop)
 
 
 def _endpoint(fs: Any, protocol: str) -> str:
