@@ -131,21 +131,21 @@ def by_dbos() -> dict[str, Opened]:
     async def ask_async(number: int) -> Message:
         return scripted(number)
 
-    @DBOS.workflow()  # type: ignore[untyped-decorator]
+    @DBOS.workflow()  # type: ignore[untyped-decorator]  # optional
     def plain(count: int) -> int:
         history = [ask(number) for number in range(count)]
         return len(history)
 
-    @DBOS.workflow()  # type: ignore[untyped-decorator]
+    @DBOS.workflow()  # type: ignore[untyped-decorator]  # optional
     async def concurrent(count: int) -> int:
         history = [await ask_async(number) for number in range(count)]
         return len(history)
 
-    @DBOS.step()  # type: ignore[untyped-decorator]
+    @DBOS.step()  # type: ignore[untyped-decorator]  # optional
     async def announce_async(number: int) -> str:
         return announcement(number)
 
-    @DBOS.workflow()  # type: ignore[untyped-decorator]
+    @DBOS.workflow()  # type: ignore[untyped-decorator]  # optional
     def plain_announced(count: int) -> int:
         history = []
         for number in range(count):
@@ -153,7 +153,7 @@ def by_dbos() -> dict[str, Opened]:
             history.append(ask(number))
         return len(history)
 
-    @DBOS.workflow()  # type: ignore[untyped-decorator]
+    @DBOS.workflow()  # type: ignore[untyped-decorator]  # optional
     async def concurrent_announced(count: int) -> int:
         history = []
         for number in range(count):
@@ -216,9 +216,9 @@ class History(TypedDict):
 
 def by_langgraph() -> dict[str, Opened]:
     """One node that goes back to itself, with both savers. Raises ImportError where it isn't installed."""
-    from langgraph.checkpoint.sqlite import SqliteSaver  # type: ignore[import-not-found]
-    from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver  # type: ignore[import-not-found]
-    from langgraph.graph import END, START, StateGraph  # type: ignore[import-not-found]
+    from langgraph.checkpoint.sqlite import SqliteSaver  # type: ignore[import-not-found]  # optional
+    from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver  # type: ignore[import-not-found]  # as above
+    from langgraph.graph import END, START, StateGraph  # type: ignore[import-not-found]  # as above
 
     def ask(state: History) -> dict[str, Any]:
         return {"messages": [scripted(len(state["messages"]))]}

@@ -28,7 +28,7 @@ _ONE_TASK_PER_THREAD = sys.version_info >= (3, 14)
 
 def _swap_current_task(loop: asyncio.AbstractEventLoop, task: Any) -> Any:
     # Private, but the only door to the slot that `asyncio.current_task` reads.
-    return asyncio.tasks._swap_current_task(loop, task)  # type: ignore[attr-defined]
+    return asyncio.tasks._swap_current_task(loop, task)  # type: ignore[attr-defined]  # typeshed has no private names
 
 
 @contextmanager

@@ -69,8 +69,8 @@ class Kernel:
     ) -> None:
         self.run = run
         self.rules: dict[str, Any] = dict(rules or {})
-        # What isn't written out in the loop comes from a table.
-        self.loop = AgentLoop(clock)  # type: ignore[abstract]
+        # mypy doesn't see that the methods which aren't written out in the loop come from a table.
+        self.loop = AgentLoop(clock)  # type: ignore[abstract]  # as said
         self.loop.kernel = self
         self.plan = Plan()
         self.steps: dict[int, Step] = {}

@@ -4,26 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import Annotated, Any, Literal
-
-import pydantic
+from typing import Any, Literal
 
 import snaprt
 from tests.cli.agents import look, note, wait_for_file
-
-
-class Decision(pydantic.BaseModel):
-    """What a reviewer says."""
-
-    approved: bool
-    cents: Annotated[int, pydantic.Field(ge=0, le=10_000)] = 0
-    note: str = ""
-
-    @pydantic.model_validator(mode="after")
-    def _says_why(self) -> Decision:
-        if not self.approved and not self.note:
-            raise ValueError("a refusal says why")
-        return self
+from tests.runtime.people import Decision
 
 
 async def reviewed() -> Any:

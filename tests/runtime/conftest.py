@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from snaprt.store import Log
+from tests.store.held import Held
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -28,6 +29,14 @@ def ledger(tmp_path: Path) -> str:
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     return str(tmp_path / "store")
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Held:
+    """The objects that every Runtime of the test works on."""
+    objects = Held()
+    monkeypatch.setattr("snaprt.store.store.open_objects", lambda *_: (objects, "held"))
+    return objects
 
 
 class Lost(BaseException):

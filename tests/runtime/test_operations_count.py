@@ -26,14 +26,6 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> Held:
-    """The objects that the next Runtime works on."""
-    objects = Held()
-    monkeypatch.setattr("snaprt.store.store.open_objects", lambda *_: (objects, "held"))
-    return objects
-
-
 async def cost(held: Held, agent: Callable[..., Any], *args: Any, run_id: str) -> Counter[str]:
     """The store operations of a whole run."""
     async with snaprt.Runtime("held://store", keyring=KEYRING) as rt:

@@ -25,14 +25,6 @@ pytestmark = pytest.mark.anyio
 Dying = Callable[[str], AbstractContextManager[None]]
 
 
-@pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> Held:
-    """The objects that every Runtime of the test works on."""
-    objects = Held()
-    monkeypatch.setattr("snaprt.store.store.open_objects", lambda *_: (objects, "held"))
-    return objects
-
-
 def runtime(**options: Any) -> snaprt.Runtime:
     return snaprt.Runtime("held://store", keyring=KEYRING, **{"lease": 0.2, "distant": 0.1, **options})
 

@@ -59,7 +59,7 @@ def test_detached_parts_dont_follow_a_buffer():
 
 
 def test_arrays_are_leaves_too():
-    numpy = pytest.importorskip("numpy")
+    numpy = pytest.importorskip("numpy", reason="numpy isn't installed")
     array = numpy.arange(LARGE)
     transposed = numpy.asfortranarray(numpy.arange(LARGE).reshape(100, -1))
     dump = state.dump([array, transposed])

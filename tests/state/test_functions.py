@@ -212,7 +212,7 @@ def test_random_generators_and_decimal_contexts_go_on_as_they_would():
 
 
 def test_arrays_travel_and_stay_writable():
-    numpy = pytest.importorskip("numpy")
+    numpy = pytest.importorskip("numpy", reason="numpy isn't installed")
     for array in (
         numpy.arange(6).reshape(2, 3),
         numpy.asfortranarray(numpy.arange(20_000.0).reshape(100, 200)),

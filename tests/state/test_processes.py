@@ -182,7 +182,6 @@ def test_two_loads_in_one_process_dont_mix(tmp_path):
 
 
 def test_pydantic_models_of_a_script_go_by_value(tmp_path):
-    pytest.importorskip("pydantic")
     script = """
         import sys, types
         from pydantic import BaseModel, Field, ValidationError, field_validator

@@ -71,16 +71,19 @@ class Held:
     def settle(self, folder: str) -> None:
         pass
 
+    def _now(self) -> list[tuple[str, bytes]]:
+        return list(self.data.items())  # in one step: other threads write meanwhile
+
     def sizes(self, folder: str) -> dict[str, int]:
         self.asked["list"] += 1
         start = folder + "/"
-        inside = {name[len(start) :]: data for name, data in self.data.items() if name.startswith(start)}
+        inside = {name[len(start) :]: data for name, data in self._now() if name.startswith(start)}
         return {name: len(data) for name, data in inside.items() if "/" not in name}
 
     def folders(self, folder: str) -> list[str]:
         self.asked["list"] += 1
         start = folder + "/"
-        inside = (name[len(start) :] for name in self.data if name.startswith(start))
+        inside = (name[len(start) :] for name, _ in self._now() if name.startswith(start))
         return sorted({name.partition("/")[0] for name in inside if "/" in name})
 
     def remove(self, name: str) -> None:

@@ -150,7 +150,7 @@ def test_a_log_on_s3_holds_large_blobs_and_long_histories(s3: S3) -> None:
 
 @pytest.mark.s3
 def test_objects_cut_short_on_s3_are_refused_as_damaged(s3: S3) -> None:
-    s3fs = pytest.importorskip("s3fs")
+    s3fs = pytest.importorskip("s3fs", reason="s3fs isn't installed (pip install 'snaprt[s3]')")
     log = opened(s3.url).create("r")
     log.append("start", sections={"state": [b"a" * 9000]})
     fs = s3fs.S3FileSystem(skip_instance_cache=True, **s3.storage_options)
