@@ -56,6 +56,9 @@ from snaprt.state import modules
 
 Status = Literal["running", "completed", "failed", "cancelled"]
 
+CHILD = "_child-"
+"""How the suspensions begin that wait for the end of a child: a name that no agent can give."""
+
 MANY_TURNS = 1000
 """Turns of the loop in one `advance`. An agent that polls (`while …: await sleep(0)`) is never idle; after
 so many it gives its runtime a chance to deliver what it polls for. Far above what real work needs."""
@@ -446,7 +449,7 @@ async def close_down(loop: AgentLoop, remaining: list[Any]) -> None:
 
 def child_slot(step: int) -> str:
     """Where the end of the child that this step started is put."""
-    return f"_child-{step}"
+    return f"{CHILD}{step}"
 
 
 def _age(task: Any) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 import anyio
 
+from snaprt.kernel.kernel import CHILD
 from snaprt.records import Header
 from snaprt.runtime.patience import patiently
 from snaprt.store import Log
@@ -102,5 +103,5 @@ def _kind(taken: Mapping[str, Any]) -> str:
     if "refused" in taken:
         return "refused"
     if "suspension" in taken:
-        return "child_ended" if taken["suspension"].startswith("_child-") else "answered"
+        return "child_ended" if taken["suspension"].startswith(CHILD) else "answered"
     return "received" if "inbox" in taken else "cancelling"
