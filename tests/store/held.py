@@ -71,20 +71,18 @@ class Held:
     def settle(self, folder: str) -> None:
         pass
 
-    def _now(self) -> list[tuple[str, bytes]]:
-        return list(self.data.items())  # in one step: other threads write meanwhile
+    def _inside(self, folder: str) -> list[str]:
+        names = list(self.data)  # in one step: other threads write meanwhile
+        return [name[len(folder) + 1 :] for name in names if name.startswith(folder + "/")]
 
     def sizes(self, folder: str) -> dict[str, int]:
         self.asked["list"] += 1
-        start = folder + "/"
-        inside = {name[len(start) :]: data for name, data in self._now() if name.startswith(start)}
-        return {name: len(data) for name, data in inside.items() if "/" not in name}
+        there = {name: self.data.get(f"{folder}/{name}") for name in self._inside(folder) if "/" not in name}
+        return {name: len(data) for name, data in there.items() if data is not None}
 
     def folders(self, folder: str) -> list[str]:
         self.asked["list"] += 1
-        start = folder + "/"
-        inside = (name[len(start) :] for name, _ in self._now() if name.startswith(start))
-        return sorted({name.partition("/")[0] for name in inside if "/" in name})
+        return sorted({name.partition("/")[0] for name in self._inside(folder) if "/" in name})
 
     def remove(self, name: str) -> None:
         self.asked["remove"] += 1
