@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-from dataclasses import replace
 from opcode import opmap
 from types import AsyncGeneratorType, CellType, CodeType, CoroutineType, GeneratorType
 from typing import Any, NamedTuple, NoReturn
@@ -295,7 +294,7 @@ def _boxed(obj: Any, code: CodeType, seen: Survey) -> Frozen:
     box = find_box(seen.values)
     if box is None or not box:
         _refuse(obj, "it was made but not filled, so it has no values yet")
-    shell = replace(box.shell, name=obj.__name__, qualname=obj.__qualname__)
+    shell = box.shell._replace(name=obj.__name__, qualname=obj.__qualname__)
     stack = list(box[patch.BOX_STACK :])
     letters = patch.boxed(shell, table())
     stack = [value for value, letter in zip(stack, letters, strict=True) if letter == VALUE]

@@ -121,7 +121,7 @@ class Kernel:
         """Step the agent until nothing is ready, timers due by the clock included, and give what it asks for.
 
         After `MANY_TURNS` turns it returns even if the agent isn't idle (see `idle`); advance again then."""
-        if self.status == "running":
+        if not self.idle:
             with self.loop.stepping():
                 for _ in range(MANY_TURNS):
                     if not self.loop.has_work():

@@ -24,14 +24,14 @@ from snaprt.kernel.events import call_of
 from snaprt.kernel.plan import Plan
 from snaprt.kernel.reducers import fill_future, make_future, register
 from snaprt.kernel.steps import Step, shown_before
-from snaprt.kernel.tasks import AgentTask, CallFuture
+from snaprt.kernel.tasks import AgentTask, Awaited, CallFuture
 
 if TYPE_CHECKING:
     from snaprt.kernel.kernel import Kernel
     from snaprt.kernel.loop import AgentLoop
 
 register()
-state.often(AgentTask, CallFuture, Plan, Step, make_future, fill_future, call_of)
+state.often(AgentTask, Awaited, CallFuture, Plan, Step, make_future, fill_future, call_of)
 
 _OF_THE_KERNEL = (
     "run",

@@ -70,6 +70,31 @@ else:
 _PENDING = "PENDING"
 
 
+class Awaited:
+    """The iterator of `await future`, as the C class has one. asyncio's Python class has a generator there:
+    one more frame to be saved with every task that waits."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self, future: Any) -> None:
+        self._future = future
+
+    def __iter__(self) -> Awaited:
+        return self
+
+    def __next__(self) -> Any:
+        future = self._future
+        if future is None:
+            raise StopIteration
+        if future.done():
+            self._future = None
+            raise StopIteration(future.result())
+        if future._asyncio_future_blocking:
+            raise RuntimeError("await wasn't used with future")
+        future._asyncio_future_blocking = True
+        return future
+
+
 class AgentFuture(_PyFuture):
     """What `loop.create_future()` gives."""
 
@@ -83,6 +108,11 @@ class AgentFuture(_PyFuture):
 
     def __hash__(self) -> int:
         return self._serial
+
+    def __await__(self) -> Any:
+        return Awaited(self)
+
+    __iter__ = __await__
 
 
 class CallFuture(AgentFuture):
@@ -143,6 +173,11 @@ class AgentTask(_PyTask):
 
     def __hash__(self) -> int:
         return self._serial
+
+    def __await__(self) -> Any:
+        return Awaited(self)
+
+    __iter__ = __await__
 
     # The names of the next three are those that `_PyTask.__init__` uses, as Python mangles them.
 

@@ -132,10 +132,9 @@ def pack_against(data: memoryview, base: bytes, start: int, end: int) -> bytes:
     if size + len(data) <= _SHORT:
         bits = (size + len(data)).bit_length()
         parameters = zstandard.ZstdCompressionParameters(
-            strategy=zstandard.STRATEGY_DFAST,
+            strategy=zstandard.STRATEGY_FAST,
             window_log=max(10, bits),
-            hash_log=max(6, bits - 2),
-            chain_log=max(6, bits - 2),
+            hash_log=max(6, bits - 3),
             min_match=5,
             write_content_size=1,
         )
@@ -170,6 +169,8 @@ def _dictionary(base: bytes, start: int, end: int) -> zstandard.ZstdCompressionD
 
 def _runs(data: bytes, base: bytes) -> list[tuple[int, int, int]]:
     """Long runs that both have: place in the data, place in the base, length. In order of the data."""
+    if min(len(data), len(base)) < _SHORTEST_COPY:
+        return []
     front = _alike(data, 0, base, 0)
     back = _alike_before(data, len(data), base, len(base), min(len(data), len(base)) - front)
     found = [(0, 0, front)] if front >= _SHORTEST_COPY else []

@@ -23,7 +23,7 @@ import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any, TypeVar
 
@@ -178,7 +178,7 @@ def pack(name: str, parts: Iterable[Buffer], leaves: Leaves, bases: Sequence[Bas
         stored = _against(raw, base.raw)
         size = sum(len(data) for _, data in stored)
         if base.pays(total, size):
-            stack.append(replace(base, spent=base.spent + size))
+            stack.append(Base(base.number, base.raw, base.size, base.full, base.spent + size))
             return _packed(name, leaves.number, total, count, base.number, stored, stack, raw)
     stored = _each(_in_full, _cut(raw))
     return _packed(name, leaves.number, total, count, None, stored, (), raw)

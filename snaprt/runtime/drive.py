@@ -30,6 +30,7 @@ from dataclasses import replace
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 from snaprt import state
@@ -166,7 +167,8 @@ class Driver:
     async def _turns(self) -> Outcome:
         hands = self._hands
         while True:
-            self._poke = anyio.Event()
+            if self._poke.is_set():
+                self._poke = anyio.Event()
             # What came in time counts, however late it is found: before a timer says that nothing came.
             if self.kernel.waits.overdue() or not (self.draining or self._mail.due_in()):
                 await self._take_mail()
@@ -456,6 +458,9 @@ class Driver:
 
     async def _wait(self) -> None:
         """Until something changes, a timer is due, or it is time to look or to show something."""
+        await anyio.lowlevel.checkpoint()  # a tool that takes no time needs no alarm
+        if self._poke.is_set():
+            return
         waits = [self._mail.due_in()] if not self.draining else []
         showing = self._recorder.events.due_in()
         if showing == 0.0 or self._recorder.unseen():

@@ -35,6 +35,7 @@ import types
 import typing
 import uuid
 from collections.abc import Iterable, Iterator
+from importlib.machinery import ModuleSpec
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeAlias
 
@@ -59,16 +60,19 @@ _VALUES: tuple[type, ...] = (
     staticmethod, classmethod, property,
 )  # fmt: skip
 _NO_ANCHOR = frozenset(_VALUES)
+# What a module says about itself, equal wherever it is made.
+_ABOUT = frozenset({"__all__", "__annotations__"})
 
 
 class _Module:
     """What was found in one module."""
 
-    __slots__ = ("containers", "instances", "module", "user", "values")
+    __slots__ = ("containers", "instances", "module", "spec", "user", "values")
 
     def __init__(self, module: ModuleType, user: bool) -> None:
         self.module = module
         self.user = user
+        self.spec: Any = None
         self.values: list[int] = []
         self.instances: list[int] = []
         self.containers: list[int] = []
@@ -80,6 +84,11 @@ class Index:
     def __init__(self) -> None:
         self.instances: dict[int, tuple[str, str]] = {}
         self.containers: dict[int, tuple[Any, str, str]] = {}
+        self.unseeded: set[int] = set()
+        """Of the containers, by id, those of packages that hardly any state holds, and that are many: the
+        namespaces, which are told by the spec in them, and texts about a module."""
+        self.specs: dict[int, tuple[dict[str, Any], str]] = {}
+        """By id: the specs in those namespaces, with the namespace and its module's name."""
         self.version = 0  # changes whenever `containers` does
         self.known: dict[int, tuple[Any, Place]] = {}
         """Anchored objects that a dump needed; asked first, so that the next dump needn't fail before."""
@@ -144,6 +153,8 @@ class Index:
             self.instances.pop(key, None)
         for key in found.containers:
             self.containers.pop(key, None)
+            self.unseeded.discard(key)
+        self.specs.pop(id(found.spec), None)
         if found.containers:
             self.version += 1
         found.instances, found.containers = [], []
@@ -154,6 +165,10 @@ class Index:
         found.values = list(map(id, namespace.values()))
         self.containers.setdefault(id(namespace), (namespace, name, "__dict__"))
         found.containers.append(id(namespace))
+        found.spec = namespace.get("__spec__")
+        if not found.user and type(found.spec) is ModuleSpec:
+            self.specs[id(found.spec)] = (namespace, name)
+            self.unseeded.add(id(namespace))
         for key, value in list(namespace.items()):
             cls = type(value)
             if cls in CONTAINERS:
@@ -161,6 +176,8 @@ class Index:
                     continue
                 self.containers.setdefault(id(value), (value, name, key))
                 found.containers.append(id(value))
+                if not found.user and key in _ABOUT:
+                    self.unseeded.add(id(value))
             elif cls not in _NO_ANCHOR and not issubclass(cls, (type, enum.Enum)):
                 self.instances.setdefault(id(value), (name, key))
                 found.instances.append(id(value))

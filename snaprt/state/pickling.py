@@ -87,6 +87,8 @@ class _Overrides:
         if key in index.instances:
             place = index.instance(obj)
             if place is not None:
+                if key in index.specs:
+                    seeds.met_spec(obj)
                 return anchors.global_, place
         if index.known and key in index.known:
             deep = index.anchored(obj)
@@ -175,7 +177,10 @@ def _dump(
         sink = Sink()
         out = pickler(sink, dumping)
         out.memo = seeded.memo(plain=pickler is not _Fast)
-        _write(out, root, dumping)
+        try:
+            _write(out, root, dumping)
+        except seeds.Again:
+            continue
         parts = sink.finish()
         if not seeded.found_in(sink.streams):
             break
@@ -353,6 +358,8 @@ def load(
     process has other code, NotRestorable if an object can't be rebuilt here, Damaged if the bytes aren't a
     state after all. Then no frame of it is left behind.
     """
+    if isinstance(parts, list) and plain.is_plain(parts):
+        return pickle.loads(parts[1])
     source = Source([parts] if isinstance(parts, (bytes, bytearray, memoryview)) else parts)
     head = _read_head(source)
     load = Loading(resolve, head["interpreter"], joining)

@@ -10,11 +10,12 @@ This file must not know what a dump does with the others.
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from typing import Any
 
 from snaprt.state import anchors
-from snaprt.state.parts import LEAF
-from snaprt.state.seeds import PROTOCOL
+from snaprt.state.parts import LEAF, Part
+from snaprt.state.seeds import PROTOCOL, plain_head
 
 # Roughly bytes. Far below a leaf, which has to be a part of its own, and not so deep that a C stack ends.
 _MOST = 8 << 10
@@ -33,6 +34,11 @@ def pickled(value: object) -> bytes | None:
 
 
 _END = pickle.dumps(None, PROTOCOL)
+
+
+def is_plain(dump: Sequence[Part]) -> bool:
+    """Whether these are the parts of such a dump, as they were made: head and stream."""
+    return len(dump) == 2 and dump[0] is plain_head()
 
 
 def _plain(value: object) -> bool:

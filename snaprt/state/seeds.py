@@ -1,12 +1,13 @@
 """Containers by reference, and the head of a dump, which names them.
 
-The C pickler shows exact dicts, lists and sets to nobody, and a `persistent_id`
-would be called for every number and string (it makes a dump 1.6 times as long). But it looks into its memo
-first. So its memo is filled beforehand with the containers that are globals of modules, each under an index
-far beyond any real one; a reference to one then stands in the stream as an index that occurs nowhere else and
-is found by searching for two bytes. If the search finds one, the dump is made again with these few containers
-under the first indexes of the memo, and the stream's head names them for the load; they are remembered, so
-that the next dump is right at once. The head says how many memo entries to count from.
+The C pickler shows exact dicts, lists and sets to nobody, and a `persistent_id` would be called for every
+number and string (it makes a dump 1.6 times as long). But it looks into its memo first. So its memo is filled
+beforehand with the containers that are globals of modules (but for the namespaces of packages, see
+`met_spec`), each under an index far beyond any real one; a reference to one then stands in the stream as an
+index that occurs nowhere else and is found by searching for two bytes. If the search finds one, the dump is
+made again with these few containers under the first indexes of the memo, and the stream's head names them for
+the load; they are remembered, so that the next dump is right at once. The head says how many memo entries to
+count from.
 
 This file must not know how any type is reduced, nor how a dump goes on behind its head.
 """
@@ -117,6 +118,19 @@ def _is_global(obj: Any, module: str, name: str) -> bool:
     return obj is (holder.__dict__ if name == "__dict__" else holder.__dict__.get(name))
 
 
+class Again(Exception):  # it never leaves this floor
+    """A container was met that the dump should have begun with; the next one does."""
+
+
+def met_spec(spec: object) -> None:
+    """The spec of a package's module is in the state, so its namespace may be: that is a container of the
+    module's like any other, but such namespaces are too many to begin every dump with. Raises Again."""
+    namespace, module = anchors.index.specs[id(spec)]
+    if id(namespace) not in _hot and _is_global(namespace, module, "__dict__"):
+        _hot[id(namespace)] = (namespace, module, "__dict__")
+        raise Again
+
+
 _pad: list[object] = []
 
 
@@ -162,7 +176,12 @@ def current(resolve: Mapping[str, object] | None) -> Seeds:
     taken |= _stale
     # Those that stand elsewhere leave a hole: bytes of the state that only look like a reference are then
     # taken for one once, and not for the next container when the dump is made again.
-    far = [_HOLE if at in taken else entry[0] for at, entry in anchors.index.containers.items()]
+    unseeded = anchors.index.unseeded
+    far = [
+        _HOLE if at in taken else entry[0]
+        for at, entry in anchors.index.containers.items()
+        if at not in unseeded
+    ]
     seeds = Seeds(near, far, places)
     _last[whole] = (key, seeds)
     return seeds

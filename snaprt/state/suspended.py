@@ -85,10 +85,7 @@ def _travels(finalizer: Any, dumping: Dumping) -> bool:
 
 @reducer(frames.Shell)
 def reduce_shell(shell: frames.Shell, dumping: Dumping) -> Reduced:
-    return frames.Shell, tuple([getattr(shell, name) for name in _SHELL])
-
-
-_SHELL = tuple(frames.Shell.__dataclass_fields__)
+    return frames.Shell, tuple(shell)
 
 
 def make_frame(shell: frames.Shell, code: CodeType, namespace: dict[str, Any]) -> Any:

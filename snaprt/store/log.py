@@ -34,6 +34,8 @@ from snaprt.store.objects import Objects, in_parallel
 PAUSES = (0.1, 0.5, 2.0)
 # A disk that took no longer for the last record (seconds) is quick: a hop to a thread takes about as long.
 _QUICK = 0.001
+# So many heads of records are kept by whoever appends, and the bases'.
+_HEADS = 128
 
 
 @dataclass(frozen=True)
@@ -291,10 +293,18 @@ class Log(History):
         number = record.header.number
         self._heads[number] = Head(record.header, record.digest, len(head))
         self._newest = number
+        if len(self._heads) > 2 * _HEADS:
+            self._forget_heads(record.header)
         self._unsure = None
         self._places.update(leaves.places)
         for each in packed:
             self._raws[each.section.name] = {base.number: base.raw for base in each.bases}
+
+    def _forget_heads(self, newest: Header) -> None:
+        """A run may have any number of records; what is asked for of old ones is read again."""
+        bases = {number for pairs in newest.bases.values() for number, _ in pairs}
+        for number in [number for number in self._heads if number not in bases][:-_HEADS]:
+            del self._heads[number]
 
     def put_answer(self, slot: str, data: bytes, attempt: str | None = None) -> None:
         """Puts an answer into the inbox, signed. The first wins: raises AlreadyAnswered if there is one.

@@ -39,7 +39,6 @@ import struct
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO
 
 from snaprt.errors import Damaged
 
@@ -97,20 +96,24 @@ def is_pack(path: Path) -> bool | None:
         return None
 
 
-def _append(descriptor: int, pieces: Sequence[bytes]) -> int:
+def _append(file: int, pieces: Sequence[bytes]) -> int:
     """One write, synced; gives where in the file it begins."""
     size = sum(map(len, pieces))
-    written = os.writev(descriptor, pieces)
+    written = os.writev(file, pieces)
     if written < size:  # the rest could land behind another's frame
         raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {written} of {size} bytes were written")
-    end = os.lseek(descriptor, 0, os.SEEK_CUR)
-    os.fdatasync(descriptor)
+    end = os.lseek(file, 0, os.SEEK_CUR)
+    os.fdatasync(file)
     return end - size
 
 
-def _part(file: IO[bytes], at: int, size: int) -> bytes:
-    file.seek(at)
-    return file.read(size)
+def _part(file: int, at: int, size: int) -> bytes:
+    """More than one call may give."""
+    pieces = []
+    while size > 0 and (piece := os.pread(file, size, at)):
+        pieces.append(piece)
+        at, size = at + len(piece), size - len(piece)
+    return b"".join(pieces)
 
 
 def _check(salt: bytes, data: bytes) -> bytes:
@@ -195,25 +198,24 @@ class Pack:
 
     def _write(self, number: int, data: bytes) -> int:
         """Appends a frame and syncs it; gives where its data starts."""
-        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND)
+        file = os.open(self.path, os.O_RDWR | os.O_APPEND)
         try:
-            with open(descriptor, "rb", buffering=0, closefd=False) as file:
-                if _part(file, 0, _FILE.size) != self._file:  # another run has this name now
-                    self._look_at(file)
-                assert self._frames is not None
-                pieces = self._frames.framed(number, data)
-                at = _append(descriptor, pieces)
-                if at == self._known and number not in self._places and self._end is None:
-                    self._places[number] = (at + _HEAD.size, len(data))
-                    self._known = at + sum(map(len, pieces))
-                elif not self._look_at(file, at):
-                    # The start of a frame that somebody left lies right before this one. Were this one's head
-                    # damaged some day, the two would look like one start: so there is another to go on with.
-                    _append(descriptor, pieces)
-                    self._look_at(file)
-                return at + _HEAD.size
+            if os.pread(file, _FILE.size, 0) != self._file:  # another run has this name now
+                self._look_at(file)
+            assert self._frames is not None
+            pieces = self._frames.framed(number, data)
+            at = _append(file, pieces)
+            if at == self._known and number not in self._places and self._end is None:
+                self._places[number] = (at + _HEAD.size, len(data))
+                self._known = at + sum(map(len, pieces))
+            elif not self._look_at(file, at):
+                # The start of a frame that somebody left lies right before this one. Were this one's head
+                # damaged some day, the two would look like one start: so there is another to go on with.
+                _append(file, pieces)
+                self._look_at(file)
+            return at + _HEAD.size
         finally:
-            os.close(descriptor)
+            os.close(file)
 
     def close(self) -> None:
         """Has nothing more appended, by anybody. Records that were acknowledged stay."""
@@ -229,12 +231,15 @@ class Pack:
             self._create(name, content())
 
     def _look(self) -> None:
-        with open(self.path, "rb", buffering=0) as file:
+        file = os.open(self.path, os.O_RDONLY)
+        try:
             self._look_at(file)
+        finally:
+            os.close(file)
 
-    def _look_at(self, file: IO[bytes], mark: int = -1) -> bool:
+    def _look_at(self, file: int, mark: int = -1) -> bool:
         """Takes in the frames that were appended since the last time. Says whether a frame ends at `mark`."""
-        start, size = _part(file, 0, _FILE.size), os.fstat(file.fileno()).st_size
+        start, size = os.pread(file, _FILE.size, 0), os.fstat(file).st_size
         if start != self._file or size < self._known:
             self._begin(start)
         if self._end is None and os.path.exists(self._folder / END):
@@ -259,16 +264,16 @@ class Pack:
         self._frames = _Frames(start[8:24])
         self._file, self._known = start, _FILE.size
 
-    def _take(self, file: IO[bytes], size: int) -> bool | None:
+    def _take(self, file: int, size: int) -> bool | None:
         """Takes in what stands where the known ends, and says whether it is a frame. None if it may be one
         that is still being written."""
         assert self._frames is not None
         at = self._known
-        head = self._frames.read(_part(file, at, _HEAD.size))
+        head = self._frames.read(os.pread(file, _HEAD.size, at))
         if head is not None:
             number, length, check = head
             end = at + _HEAD.size + length + _CHECK
-            if end <= size and _part(file, end - _CHECK, _CHECK) == check:
+            if end <= size and os.pread(file, _CHECK, end - _CHECK) == check:
                 self._places.setdefault(number, (at + _HEAD.size, length))
                 self._known = end
                 return True

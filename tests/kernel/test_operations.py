@@ -428,3 +428,34 @@ def test_what_a_model_keeps_secret_isnt_shown() -> None:
         password: pydantic.SecretStr
 
     assert "hunter2" not in str(preview(Login(password=pydantic.SecretStr("hunter2"))))
+
+
+def test_the_iterator_of_an_await_is_as_asyncios() -> None:
+    told: list[Any] = []
+
+    async def agent() -> None:
+        future = asyncio.get_running_loop().create_future()
+        awaited = future.__await__()
+        assert iter(awaited) is awaited
+        assert next(awaited) is future
+        with pytest.raises(RuntimeError, match="await wasn't used with future"):
+            next(awaited)
+        future.set_result((1, 2))
+        with pytest.raises(StopIteration) as stopped:
+            next(awaited)
+        told.append(stopped.value.value)
+        with pytest.raises(StopIteration) as stopped:
+            next(awaited)
+        told.append(stopped.value.value)
+        failed = asyncio.get_running_loop().create_future()
+        failed.set_exception(LookupError("gone"))
+        with pytest.raises(LookupError, match="gone"):
+            await failed
+        task = asyncio.create_task(asyncio.sleep(0, StopIteration(3)))
+        told.append(type(await task))
+
+    kernel = Kernel("r")
+    kernel.start(agent)
+    kernel.advance()
+    assert kernel.status == "completed", kernel.error
+    assert told == [(1, 2), None, StopIteration]

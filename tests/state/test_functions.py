@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import contextlib
 import datetime
 import decimal
+import errno
 import fractions
 import functools
 import importlib
+import json
 import operator
 import pathlib
 import random
 import re
+import string
 import types
 import typing
 import uuid
@@ -52,6 +56,15 @@ def test_what_belongs_to_a_module_is_the_very_same_after_a_load(obj):
     assert alone is obj
     assert nested[0]["x"] is obj
     assert shared[0] is obj
+
+
+@pytest.mark.parametrize("module", [string, json, errno, asyncio], ids=lambda module: module.__name__)
+def test_the_namespace_of_a_package_is_its_own_wherever_the_state_holds_it(module):
+    alone, spec = twin((vars(module), module.__spec__))
+    assert alone is vars(module)
+    assert spec is module.__spec__
+    assert twin([[vars(module)]])[0][0] is vars(module)
+    assert twin(module.__spec__) is module.__spec__
 
 
 def test_a_global_bound_anew_is_the_new_one(monkeypatch):

@@ -53,6 +53,18 @@ def whole(parts: list[Any]) -> bytes:
     return b"".join(bytes(part) for part in parts)
 
 
+def test_who_appends_for_long_keeps_few_heads_and_has_the_old_ones_all_the_same() -> None:
+    held = Held()
+    log = store(held).create("r")
+    log.append("start", sections={"state": [b"keyframe" * 500]}, look=99.0)
+    for number in range(2, 1001):
+        log.append("result", detail={"n": number}, sections={"state": [b"keyframe" * 500 + b"%d" % number]})
+    assert len(log._heads) < 300
+    assert log.read(7).header.detail == {"n": 7}
+    assert whole(log.read(1000).sections["state"]) == b"keyframe" * 500 + b"1000"
+    assert [header.number for header in log.headers()] == list(range(1, 1001))
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(sections, st.booleans()), min_size=1, max_size=8))
 def test_a_log_gives_back_what_was_appended_whoever_reads_it(
