@@ -281,7 +281,7 @@ class Pack:
         rest = _part(file, at, size - at)
         following = self._next(rest)
         gap = rest if following is None else rest[:following]
-        if not self._torn(gap, head):
+        if not all(map(self._torn, self._frames.cut(gap))):
             raise self._damaged(at, f"{len(gap)} bytes there aren't a record, nor the start of one")
         if following is None:
             return None
@@ -296,11 +296,13 @@ class Pack:
             at = rest.find(self._frames.marker, at + 1)
         return at if at >= 0 else None
 
-    def _torn(self, gap: bytes, head: tuple[int, int, bytes] | None) -> bool:
-        """Whether these bytes, up to the next frame, are the start of one and, after a power cut, zeros."""
+    def _torn(self, gap: bytes) -> bool:
+        """Whether these bytes, in which no other frame begins, are the start of one and, after a power cut,
+        zeros."""
         assert self._frames is not None
+        head = self._frames.read(gap[: _HEAD.size])
         if head is None:
-            return all(map(self._begins, self._frames.cut(gap.rstrip(b"\0"))))
+            return self._begins(gap.rstrip(b"\0"))
         whole = _HEAD.size + head[1] + _CHECK
         if len(gap) < whole:
             return True

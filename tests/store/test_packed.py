@@ -139,6 +139,17 @@ def test_of_torn_records_in_a_row_all_are_skipped(tmp_path: Path) -> None:
     assert records(tmp_path) == expected(1, 2, 3)
 
 
+def test_of_two_torn_records_in_a_row_both_are_skipped_wherever_they_end(tmp_path: Path) -> None:
+    made(tmp_path, 1)
+    whole = pack_of(tmp_path).read_bytes()
+    made(tmp_path, 2)
+    frame = pack_of(tmp_path).read_bytes()[len(whole) :]
+    for first in range(1, len(frame), 3):
+        for second in range(8, len(frame), 3):
+            pack_of(tmp_path).write_bytes(whole + frame[:first] + frame[:second])
+            assert records(tmp_path) == expected(1), (first, second)
+
+
 def test_a_record_that_stops_in_the_middle_of_its_write_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
