@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from asyncio import futures, tasks
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
@@ -70,29 +70,52 @@ else:
 _PENDING = "PENDING"
 
 
-class Awaited:
-    """The iterator of `await future`, as the C class has one. asyncio's Python class has a generator there:
-    one more frame to be saved with every task that waits."""
+class Awaited(Generator[Any, Any, Any]):
+    """The iterator of `await future`. asyncio's Python class has a generator there: one more frame to be
+    saved with every task that waits. Like it, this takes what is sent and lets go of it."""
 
     __slots__ = ("_future",)
 
     def __init__(self, future: Any) -> None:
         self._future = future
 
-    def __iter__(self) -> Awaited:
-        return self
-
     def __next__(self) -> Any:
         future = self._future
-        if future is None:
-            raise StopIteration
-        if future.done():
+        try:
+            if future is None:
+                raise StopIteration
+            if not future.done():
+                if future._asyncio_future_blocking:
+                    raise RuntimeError("await wasn't used with future")
+                future._asyncio_future_blocking = True
+                return future
             self._future = None
-            raise StopIteration(future.result())
-        if future._asyncio_future_blocking:
-            raise RuntimeError("await wasn't used with future")
-        future._asyncio_future_blocking = True
-        return future
+            # Not by `future.result`, whose frame the traceback would hold, and that frame the future.
+            if future._exception is None:
+                raise StopIteration(future.result())
+            future._Future__log_traceback = False
+            if isinstance(future._exception, StopIteration):  # it would end the await as a value does
+                raise RuntimeError("a future raised StopIteration") from future._exception
+            raise future._exception.with_traceback(future._exception_tb)
+        finally:
+            # The traceback holds this frame, too: no cycle through it.
+            self = future = None  # type: ignore[assignment]  # forgotten, not used
+
+    def send(self, value: Any) -> Any:
+        return self.__next__()
+
+    def throw(self, kind: Any, value: Any = None, traceback: Any = None, /) -> Any:
+        self._future = None
+        error = value if isinstance(value, BaseException) else kind
+        if not isinstance(error, BaseException):
+            error = kind() if value is None else kind(value)
+        try:
+            raise error if traceback is None else error.with_traceback(traceback)
+        finally:
+            self = error = value = kind = traceback = None  # type: ignore[assignment]  # as above
+
+    def close(self) -> None:
+        self._future = None
 
 
 class AgentFuture(_PyFuture):
@@ -141,6 +164,16 @@ class AskFuture(AgentFuture):
         if cancelled:
             self._loop.kernel.ask_cancelled(self.suspension)  # type: ignore[attr-defined]  # our own loop
         return cancelled
+
+
+def _error_of(future: Any) -> BaseException | None:
+    try:
+        future.result()
+    except BaseException as error:
+        return error
+    finally:
+        future = None  # the traceback holds this frame
+    return None
 
 
 class AgentTask(_PyTask):
@@ -211,14 +244,18 @@ class AgentTask(_PyTask):
             self = exc = None  # type: ignore[assignment]  # forgotten, not used
 
     def _Task__wakeup(self, future: asyncio.Future[Any]) -> None:
+        error: BaseException | None = None
         try:
-            future.result()
-        except BaseException as error:
+            if issubclass(type(future), _PyFuture) and not future.cancelled():
+                # Not by `result`, whose frame the traceback would hold, and that frame the future.
+                error = future.exception()
+                if error is not None:
+                    error = error.with_traceback(future._exception_tb)  # type: ignore[attr-defined]  # private
+            else:
+                error = _error_of(future)
             self._Task__step(error)
-        else:
-            self._Task__step()
         finally:
-            self = future = None  # type: ignore[assignment]  # as in the step
+            self = future = error = None  # type: ignore[assignment]  # as in the step
 
     def _drive(self, exc: BaseException | None) -> None:
         """Run the coroutine to its next await, and see to it that it is woken from there."""

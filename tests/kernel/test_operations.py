@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+import gc
 import inspect
 import json
 import pickle
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -459,3 +462,72 @@ def test_the_iterator_of_an_await_is_as_asyncios() -> None:
     kernel.advance()
     assert kernel.status == "completed", kernel.error
     assert told == [(1, 2), None, StopIteration]
+
+
+def test_the_iterator_of_an_await_can_be_driven_by_hand() -> None:
+    told: list[Any] = []
+
+    class Driven:
+        def __init__(self, future: Any) -> None:
+            self.inner = future.__await__()
+
+        def __await__(self) -> Any:
+            waited = self.inner.send(None)
+            while True:
+                try:
+                    sent = yield waited
+                except BaseException as error:
+                    told.append(type(error).__name__)
+                    waited = self.inner.throw(error)
+                else:
+                    try:
+                        waited = self.inner.send(sent)
+                    except StopIteration as stop:
+                        return stop.value
+
+    async def agent() -> None:
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        loop.call_soon(future.set_result, "a")
+        told.append(await Driven(future))
+        try:
+            async with asyncio.timeout(0.01):
+                await Driven(loop.create_future())
+        except TimeoutError:
+            told.append("late")
+        closed = loop.create_future().__await__()
+        next(closed)
+        closed.close()
+        told.append(next(closed, "closed"))
+
+    kernel = Kernel("r", clock=(clock := Clock()))
+    kernel.start(agent)
+    kernel.advance()
+    clock.now += 1
+    kernel.advance()
+    assert kernel.status == "completed", kernel.error
+    assert told == ["a", "CancelledError", "late", "closed"]
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["a future", "gather"])
+def test_an_awaited_exception_leaves_no_cycle(many: bool) -> None:
+    async def agent() -> bool:
+        held = [asyncio.get_running_loop().create_future() for _ in range(2)]
+        for each in held:
+            asyncio.get_running_loop().call_soon(each.set_exception, KeyError("a"))
+        gone = weakref.ref(held[0])
+        with contextlib.suppress(KeyError):
+            await (asyncio.gather(*held) if many else held[0])
+        held[1].exception()
+        del each, held
+        await asyncio.sleep(0)
+        return gone() is None
+
+    kernel = Kernel("r")
+    gc.disable()
+    try:
+        kernel.start(agent)
+        kernel.advance()
+    finally:
+        gc.enable()
+    assert kernel.value is True
