@@ -86,6 +86,8 @@ class Kernel:
         """What the agent raised, once failed or cancelled."""
         self.dirty = True
         """Whether anything of the state changed since it was last saved."""
+        self.globals_met: dict[int, Any] = {}
+        """Containers of modules that the saves of this run refer to (`state.dump`)."""
         self._root: AgentTask | None = None
         self._root_ended = False
         self._closer: AgentTask | None = None

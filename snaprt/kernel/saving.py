@@ -66,7 +66,8 @@ _OF_THE_LOOP = (
 
 def save(kernel: Kernel) -> state.Dump:
     """The state of the run. Raises NotSerialisable with every offender; the run itself isn't disturbed."""
-    return state.dump(_take_out(kernel), resolve={"loop": kernel.loop, "kernel": kernel})
+    resolve = {"loop": kernel.loop, "kernel": kernel}
+    return state.dump(_take_out(kernel), resolve=resolve, met=kernel.globals_met)
 
 
 def _take_out(kernel: Kernel) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def apart(call: Call, namespaces: Namespaces, stand_ins: Sequence[resources.Stan
         return call
     resolve = {f"stand-in {number}": each for number, each in enumerate(stand_ins)}
     try:
-        dump = state.dump((call.args, dict(call.kwargs)), resolve=resolve)
+        dump = state.dump((call.args, dict(call.kwargs)), resolve=resolve, copied=True)
         args, kwargs = state.load(dump.parts, resolve=resolve, joining=namespaces)
     except (NotSerialisable, NotRestorable):
         return call
@@ -198,7 +198,7 @@ def about(refusal: NotSerialisable, place: str, what: str) -> NotSerialisable:
 
 
 def _dump(value: Any, error: BaseException | None) -> state.Dump:
-    return state.dump((value, error)).detached()  # the tool may keep and change what it returned
+    return state.dump((value, error), copied=True).detached()  # the tool may keep and change what it returned
 
 
 def _travelling(
@@ -219,7 +219,7 @@ def _without_handles(error: BaseException, refusal: NotSerialisable) -> BaseExce
     dropped = []
     for name, attribute in list(vars(error).items()):
         try:
-            state.dump(attribute)
+            state.dump(attribute, copied=True)
         except NotSerialisable:
             delattr(error, name)
             dropped.append(name)
@@ -230,7 +230,7 @@ def _without_handles(error: BaseException, refusal: NotSerialisable) -> BaseExce
             f"snaprt: {', '.join(dropped)} held a handle and could not be recorded with this exception"
         )
     try:
-        state.dump(error)
+        state.dump(error, copied=True)
     except NotSerialisable:
         return refusal
     return error

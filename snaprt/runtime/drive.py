@@ -280,7 +280,7 @@ class Driver:
                 self._recorder.dump()
         except NotSerialisable as error:
             # That the tools were called is recorded all the same; the agent is told at these very awaits.
-            refused = state.dump((None, error))
+            refused = state.dump((None, error), copied=True)
             arrived = [replace(item, value=None, error=error, dump=refused) for item in arrived]
         called = self._as_called(arrived)
         tools = {item.step: self.kernel.steps[item.step].tool for item in arrived}

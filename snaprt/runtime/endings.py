@@ -36,7 +36,7 @@ def ending(kernel: Kernel) -> Ending:
     run, error = kernel.run, kernel.error
     if kernel.status == "completed":
         try:
-            value = state.dump(("completed", kernel.value))
+            value = state.dump(("completed", kernel.value), copied=True)
         except NotSerialisable as refusal:
             error = about(refusal, "state → [1]", "the value that the agent returned")
         else:
@@ -44,15 +44,15 @@ def ending(kernel: Kernel) -> Ending:
             return Ending(Completed(run, kernel.value), "completed", detail, value)
     if kernel.status == "cancelled":
         reason = str(error) if error is not None else ""
-        said = state.dump(("cancelled", reason))
+        said = state.dump(("cancelled", reason), copied=True)
         return Ending(Cancelled(run, reason), "cancelled", {"reason": reason}, said)
     assert error is not None  # a failed kernel has its error
     text = format_exception(error)
     headline = "".join(traceback.format_exception_only(error)).strip()
     try:
-        outcome = state.dump(("failed", error, text))
+        outcome = state.dump(("failed", error, text), copied=True)
     except NotSerialisable:
-        outcome = state.dump(("failed", SnaprtError(headline), text))
+        outcome = state.dump(("failed", SnaprtError(headline), text), copied=True)
     return Ending(Failed(run, error, text), "failed", {"error": headline, "traceback": text}, outcome)
 
 

@@ -155,7 +155,7 @@ async def _end(log: Log, last: Header, force: bool, patience: float) -> Header:
                 log.append,
                 "finish",
                 detail={"status": status, "reason": reason, **about(last)},
-                sections={"outcome": state.dump(REMOVED).parts},
+                sections={"outcome": state.dump(REMOVED, copied=True).parts},
                 epoch=last.epoch + 1,
                 attempt=secrets.token_hex(8),
                 look=None,

@@ -65,7 +65,7 @@ def opened(kernel: Kernel, letter: Letter) -> Taken:
         about = {"suspension": wanted.suspension, **about}
         try:
             value = kernel.judged(wanted.suspension, value)
-            return Taken(Answer(wanted.suspension, value, by, at), about, state.dump(value))
+            return Taken(Answer(wanted.suspension, value, by, at), about, state.dump(value, copied=True))
         except (WrongAnswer, NotSerialisable) as wrong:
             return Taken(Mistaken(wanted.suspension, str(wrong)), {**about, "refused": str(wrong)})
     assert wanted.stream is not None  # it is one of the two
@@ -74,7 +74,7 @@ def opened(kernel: Kernel, letter: Letter) -> Taken:
         about = {"cancel": wanted.number, "reason": reason, **about}
         return Taken(Cancel(reason, wanted.number), about)
     about = {"inbox": wanted.stream, "number": wanted.number, **about}
-    return Taken(Message(wanted.stream, wanted.number, value), about, state.dump(value))
+    return Taken(Message(wanted.stream, wanted.number, value), about, state.dump(value, copied=True))
 
 
 def again(kernel: Kernel, told: Mapping[str, Any], value: Any) -> None:

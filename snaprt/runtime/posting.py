@@ -32,7 +32,7 @@ _LONGEST = 200
 def letter(value: Any, by: str | None) -> bytes:
     """What is put into a slot. Raises NotSerialisable, and NotRestorable for a value that can be written and
     not be read: whoever waits for it could never go on."""
-    parts = state.dump((value, by)).parts
+    parts = state.dump((value, by), copied=True).parts
     state.load(parts)
     return b"".join(parts)
 

@@ -258,7 +258,7 @@ class Runtime(Access):
         sections: dict[str, list[Any]] = {"summary": [view.encode(kernel)]}
         if change is not None:
             claim["rules"] = sorted(change)
-            sections["rules"] = state.dump(dict(change)).parts
+            sections["rules"] = state.dump(dict(change), copied=True).parts
         if last.kind == "finish":
             claim["retry"] = True
         try:
@@ -407,7 +407,7 @@ class Runtime(Access):
 def _dumped(agent: Agent, args: tuple[Any, ...], kwargs: dict[str, Any], rules: Any) -> state.Dump:
     """What a run starts from. Raises NotSerialisable that names the argument."""
     try:
-        return state.dump((agent, args, kwargs, rules))
+        return state.dump((agent, args, kwargs, rules), copied=True)
     except NotSerialisable as refusal:
         names = {"state → [0]": f"agent {name_of(agent)}", "state → [3]": "its rules"}
         names |= {f"state → [1] → [{number}]": f"argument {number + 1}" for number in range(len(args))}

@@ -31,6 +31,7 @@ import functools
 import pathlib
 import re
 import sys
+import threading
 import types
 import typing
 import uuid
@@ -95,14 +96,17 @@ class Index:
         self._modules: dict[str, _Module] = {}
         self._users: list[tuple[str, _Module]] = []
         self._loaded: tuple[int, Any] = (0, None)
+        self.lock = threading.RLock()
+        """Held by a dump as long as it lasts: it relies on what it found at its beginning."""
 
     def refresh(self, *, full: bool = False) -> None:
         """Brings both indexes up to date, as far as the module's opening says."""
-        if full or _loaded() != self._loaded:
-            self._look_for_modules()
-        for name, found in self._users:
-            if list(map(id, found.module.__dict__.values())) != found.values:
-                self._read(name, found)
+        with self.lock:
+            if full or _loaded() != self._loaded:
+                self._look_for_modules()
+            for name, found in self._users:
+                if list(map(id, found.module.__dict__.values())) != found.values:
+                    self._read(name, found)
 
     def instance(self, obj: object) -> tuple[str, str] | None:
         """Where `obj` is a global, if it is one now."""

@@ -91,6 +91,13 @@ def by_reference(obj: object) -> bool:
     return anchors.index.instance(obj) is not None or anchors.index.anchored(obj) is not None
 
 
+def copied_by_reference(obj: object) -> bool:
+    """The same for a value by itself, in which containers are copied, but for namespaces."""
+    if type(obj) in anchors.CONTAINERS:
+        return by_reference(obj) and anchors.index.containers[id(obj)][2] == "__dict__"
+    return by_reference(obj)
+
+
 def _is_found(obj: Any) -> bool:
     name = obj.__globals__.get("__name__") if type(obj) is types.FunctionType else obj.__module__
     if name is None or not (modules.importable(name) or obj.__module__ == "builtins"):

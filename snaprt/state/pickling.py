@@ -88,7 +88,7 @@ class _Overrides:
             place = index.instance(obj)
             if place is not None:
                 if key in index.specs:
-                    seeds.met_spec(obj)
+                    seeds.met_spec(obj, dumping.containers)
                 return anchors.global_, place
         if index.known and key in index.known:
             deep = index.anchored(obj)
@@ -123,17 +123,40 @@ def named(name: str) -> Any:
 # --- dump -----------------------------------------------------------------------------------------
 
 
-def dump(root: object, *, resolve: Mapping[str, object] | None = None) -> Dump:
+def dump(
+    root: object,
+    *,
+    resolve: Mapping[str, object] | None = None,
+    met: seeds.Met | None = None,
+    copied: bool = False,
+) -> Dump:
     """Writes `root` and everything it reaches, frames included, without disturbing any of it.
 
-    Objects in `resolve` travel as their name. Raises NotSerialisable with every offender and the path to it.
+    Objects in `resolve` travel as their name. `met` is kept by who dumps the same thing again and again: the
+    containers of modules that its dumps refer to. `copied`: what is dumped is a value by itself (a result, an
+    answer), in which containers that are globals of modules are copied like all others.
+    Raises NotSerialisable with every offender and the path to it.
     """
-    anchors.index.refresh()
-    if not resolve and (stream := plain.pickled(root)) is not None:
-        return Dump([seeds.plain_head(), stream])
+    with anchors.index.lock:
+        anchors.index.refresh()
+        if not resolve and (stream := plain.pickled(root, copied)) is not None:
+            return Dump([seeds.plain_head(), stream])
+        return _by_any_way(root, Way(resolve, {} if met is None else met, copied))
+
+
+@dataclass(frozen=True)
+class Way:
+    """What a dump was asked for: the arguments of `dump`."""
+
+    resolve: Mapping[str, object] | None
+    met: seeds.Met
+    copied: bool
+
+
+def _by_any_way(root: object, way: Way) -> Dump:
     failure: Exception
     try:
-        return _dump(root, resolve, _Fast, None)
+        return _dump(root, way, _Fast, None)
     except Exception as error:
         failure = error
     hanging = anchors.Hanging()
@@ -142,7 +165,7 @@ def dump(root: object, *, resolve: Mapping[str, object] | None = None) -> Dump:
             if packages:
                 hanging.look_into_packages()
             try:
-                return _dump(root, resolve, _Fast, hanging)
+                return _dump(root, way, _Fast, hanging)
             except Exception as error:
                 failure = error
             if isinstance(failure, (Refused, NotCapturable)):
@@ -150,13 +173,13 @@ def dump(root: object, *, resolve: Mapping[str, object] | None = None) -> Dump:
     if not isinstance(failure, (Refused, NotCapturable)):
         hanging.look_into_packages()
         try:
-            return _dump(root, resolve, _thorough(), hanging)
+            return _dump(root, way, _thorough(), hanging)
         except Exception as error:
             failure = error
-    raise _refusal(root, resolve, failure) from failure
+    raise _refusal(root, way, failure) from failure
 
 
-def _refusal(root: object, resolve: Mapping[str, object] | None, failure: Exception) -> Exception:
+def _refusal(root: object, way: Way, failure: Exception) -> Exception:
     from snaprt.state import paths
 
     if isinstance(failure, (NotCapturable, UnsupportedInterpreter)):
@@ -165,15 +188,14 @@ def _refusal(root: object, resolve: Mapping[str, object] | None, failure: Except
                 frames.freeze(root)
         except SnaprtError as error:
             return error  # there is no path to speak of: it is the coroutine itself
-    return paths.refusal(paths.find(root, resolve=resolve, failure=failure))
+    travels = paths.copied_by_reference if way.copied else paths.by_reference
+    return paths.refusal(paths.find(root, resolve=way.resolve, travels=travels, failure=failure))
 
 
-def _dump(
-    root: object, resolve: Mapping[str, object] | None, pickler: Any, hanging: anchors.Hanging | None
-) -> Dump:
+def _dump(root: object, way: Way, pickler: Any, hanging: anchors.Hanging | None) -> Dump:
     while True:
-        seeded = seeds.current(resolve)
-        dumping = Dumping(resolve, hanging)
+        seeded = seeds.current(way.resolve, way.met, way.copied)
+        dumping = Dumping(way.resolve, hanging, way.met)
         sink = Sink()
         out = pickler(sink, dumping)
         out.memo = seeded.memo(plain=pickler is not _Fast)
@@ -182,10 +204,10 @@ def _dump(
         except seeds.Again:
             continue
         parts = sink.finish()
-        if not seeded.found_in(sink.streams):
+        if not seeded.found_in(sink.streams, way.met):
             break
     if dumping.weak_references:
-        _check_weak(root, resolve, pickler, hanging, dumping)
+        _check_weak(root, way, pickler, hanging, dumping, seeded)
     for obj, place in dumping.anchored:
         anchors.index.known[id(obj)] = (obj, place)
     return Dump([seeded.head(), *parts])
@@ -273,14 +295,16 @@ class _Held:
 
 def _check_weak(
     root: object,
-    resolve: Mapping[str, object] | None,
+    way: Way,
     pickler: Any,
     hanging: anchors.Hanging | None,
     dumped: Dumping,
+    seeded: seeds.Seeds,
 ) -> None:
-    dumping = Dumping(resolve, hanging)
+    dumping = Dumping(way.resolve, hanging, way.met)
     dumping.placeholders = True
     out = pickler(Sink(), dumping)
+    out.memo = seeded.memo(plain=pickler is not _Fast)
     _write(out, root, dumping)
     held = _Held(out, dumping)
     for reference, target in dumped.weak_references:

@@ -10,7 +10,7 @@ This file must not know what a dump does with the others.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from snaprt.state import anchors
@@ -25,9 +25,10 @@ _TEXTS = frozenset({str, bytes})
 _ROWS = frozenset({list, tuple, set, frozenset})
 
 
-def pickled(value: object) -> bytes | None:
-    """The stream of a dump of this value, up to its last None; None if it isn't plain."""
-    if not _plain(value):
+def pickled(value: object, copied: bool) -> bytes | None:
+    """The stream of a dump of this value, up to its last None; None if it isn't plain. `copied`: containers
+    that are globals are copied like others."""
+    if not _plain(value, {} if copied else anchors.index.containers):
         return None
     stream = pickle.dumps(value, PROTOCOL) + _END
     return stream if len(stream) < LEAF else None
@@ -41,8 +42,7 @@ def is_plain(dump: Sequence[Part]) -> bool:
     return len(dump) == 2 and dump[0] is plain_head()
 
 
-def _plain(value: object) -> bool:
-    globals_ = anchors.index.containers  # these travel as what they are
+def _plain(value: object, by_reference: Mapping[int, object]) -> bool:
     left = _MOST
     met: set[int] = set()
     waiting: list[Any] = [value]
@@ -55,7 +55,7 @@ def _plain(value: object) -> bool:
         elif kind not in _ATOMS:
             if id(each) in met:
                 continue
-            if id(each) in globals_ or (kind is not dict and kind not in _ROWS):
+            if id(each) in by_reference or (kind is not dict and kind not in _ROWS):
                 return False
             met.add(id(each))
             if len(each) * _EACH > left:

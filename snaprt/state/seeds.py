@@ -53,9 +53,12 @@ _MOST = 0xFFFF
 _HOLE = object()
 """What stands among the far ones for a container that a dump begins with, or that is no global any more."""
 
-_hot: dict[int, tuple[Any, str, str]] = {}
-"""Containers that dumps of this process referred to, by id: the object, its module, its name."""
+Met = dict[int, tuple[Any, str, str]]
+"""Containers that dumps of one thing referred to, by id: the object, its module, its name. Whoever dumps that
+thing again and again keeps this for it; another's would name modules that this one has nothing to do with."""
+
 _stale: set[int] = set()
+"""Containers that the index takes for globals and that were none when a dump referred to them."""
 
 
 class Seeds:
@@ -87,10 +90,10 @@ class Seeds:
             self._head = head(self.size, self._places)
         return self._head
 
-    def found_in(self, streams: Iterable[bytes]) -> bool:
-        """Whether a stream refers to containers by an index that only exists here. They are remembered, for
-        the next dump to begin with."""
-        found: dict[int, tuple[Any, str, str]] = {}
+    def found_in(self, streams: Iterable[bytes], met: Met) -> bool:
+        """Whether a stream refers to containers by an index that only exists here. They go to `met`, for the
+        next dump to begin with."""
+        found: Met = {}
         for stream in streams:
             # Searching for one byte is ten times faster than for two, and no text has this one.
             at = stream.find(_FAR_BYTES[:1])
@@ -107,7 +110,7 @@ class Seeds:
                             _stale.add(id(obj))
                             found[id(obj)] = (obj, "", "")
                 at = stream.find(_FAR_BYTES[:1], at + 1)
-        _hot.update(found)
+        met.update(found)
         return bool(found)
 
 
@@ -122,12 +125,12 @@ class Again(Exception):  # it never leaves this floor
     """A container was met that the dump should have begun with; the next one does."""
 
 
-def met_spec(spec: object) -> None:
+def met_spec(spec: object, met: Met) -> None:
     """The spec of a package's module is in the state, so its namespace may be: that is a container of the
     module's like any other, but such namespaces are too many to begin every dump with. Raises Again."""
     namespace, module = anchors.index.specs[id(spec)]
-    if id(namespace) not in _hot and _is_global(namespace, module, "__dict__"):
-        _hot[id(namespace)] = (namespace, module, "__dict__")
+    if id(namespace) not in met and _is_global(namespace, module, "__dict__"):
+        met[id(namespace)] = (namespace, module, "__dict__")
         raise Again
 
 
@@ -140,8 +143,8 @@ def _pads(count: int) -> list[object]:
     return _pad[:count]
 
 
-_often: dict[int, tuple[Any, str, str]] = {}
-"""Functions and classes that every state refers to; as `_hot`."""
+_often: Met = {}
+"""Functions and classes that every state refers to."""
 
 
 def often(*objects: Any) -> None:
@@ -151,39 +154,46 @@ def often(*objects: Any) -> None:
         _often[id(obj)] = (obj, obj.__module__, obj.__qualname__)
 
 
-_last: dict[bool, tuple[Any, Seeds]] = {}
+_made: dict[Any, Seeds] = {}
+_made_of = -1  # the version of the index that they were made of
+_KEPT = 16
 
 
-def current(resolve: Mapping[str, object] | None) -> Seeds:
-    """The memo that a dump with these names begins with."""
-    for known in (_hot, _often):
+def current(resolve: Mapping[str, object] | None, met: Met, copied: bool) -> Seeds:
+    """The memo that a dump begins with: with these names, these containers met before, and `copied` if it is
+    of a value, in which globals are copied like everything else; only namespaces never are."""
+    global _made_of
+    for known in (met, _often):
         for gone in [k for k, (obj, module, name) in known.items() if not _is_global(obj, module, name)]:
             del known[gone]
-    whole = bool(resolve)  # a state, as against a value
+    containers = anchors.index.containers
+    _stale.difference_update([at for at in _stale if at in containers and _is_global(*containers[at])])
+    if _made_of != anchors.index.version or len(_made) >= _KEPT:
+        _made.clear()
+        _made_of = anchors.index.version
     mine = [(n, v) for n, v in (resolve or {}).items() if type(v) in anchors.CONTAINERS]
-    marks = (anchors.index.version, tuple(_hot), len(_stale), len(_often))
-    key = (*marks, tuple((n, id(v)) for n, v in mine))
-    if whole in _last and _last[whole][0] == key:
-        return _last[whole][1]
+    whole = bool(resolve) and not copied  # a state, as against a value or a coroutine
+    key = (whole, copied, tuple(met), frozenset(_stale), len(_often), tuple((n, id(v)) for n, v in mine))
+    if key in _made:
+        return _made[key]
     near = [v for _, v in mine]
     places = [["", n] for n, _ in mine]
     taken = {id(v) for v in near}
-    for at, (obj, module, name) in [*(_often.items() if whole else ()), *_hot.items()]:
+    for at, (obj, module, name) in [*(_often.items() if whole else ()), *met.items()]:
         if at not in taken:
             near.append(obj)
             places.append([module, name])
-    taken.update(_hot)
+    taken.update(met)
     taken |= _stale
     # Those that stand elsewhere leave a hole: bytes of the state that only look like a reference are then
     # taken for one once, and not for the next container when the dump is made again.
     unseeded = anchors.index.unseeded
     far = [
-        _HOLE if at in taken else entry[0]
-        for at, entry in anchors.index.containers.items()
-        if at not in unseeded
+        _HOLE if at in taken else obj
+        for at, (obj, _, name) in containers.items()
+        if at not in unseeded and not (copied and name != "__dict__")
     ]
-    seeds = Seeds(near, far, places)
-    _last[whole] = (key, seeds)
+    seeds = _made[key] = Seeds(near, far, places)
     return seeds
 
 

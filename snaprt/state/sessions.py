@@ -35,10 +35,17 @@ class Call:
 class Dumping:
     """One dump under way."""
 
-    def __init__(self, resolve: Mapping[str, object] | None, hanging: Any = None) -> None:
+    def __init__(
+        self,
+        resolve: Mapping[str, object] | None,
+        hanging: Any = None,
+        containers: dict[int, tuple[Any, str, str]] | None = None,
+    ) -> None:
         self.named = {id(value): name for name, value in (resolve or {}).items()}
         self.hanging = hanging
         """The index of anchored objects (`anchors.Hanging`), or None: then nobody has looked yet."""
+        self.containers = {} if containers is None else containers
+        """Containers of modules that the dump begins with (`seeds.Met`)."""
         self.anchored: list[tuple[Any, Any]] = []
         """The anchored objects that stand in the dump as their places."""
         self.met: set[int] = set()

@@ -16,7 +16,10 @@ import operator
 import pathlib
 import random
 import re
+import socket
 import string
+import sys
+import threading
 import types
 import typing
 import uuid
@@ -27,6 +30,7 @@ import pytest
 
 import snaprt.state as state
 from snaprt.errors import CodeChanged, NotSerialisable
+from snaprt.state import anchors
 from snaprt.state import code as codes
 
 from . import sample
@@ -376,3 +380,96 @@ def test_the_import_systems_own_objects_dont_hide_a_modules_functions():
     module.REGISTRY = module.__loader__.registry
     exec("def outer():\n    def inner():\n        pass\n    return inner", module.__dict__)
     assert "outer.<locals>.inner" in codes._list_live(module)
+
+
+# --- containers that are globals -------------------------------------------------------------------
+
+
+def test_a_dump_names_no_global_that_only_another_dump_refers_to():
+    before = state.dump([sample.plain]).parts
+    state.dump([sample.TABLE, vars(json)])
+    assert list(map(bytes, state.dump([sample.plain]).parts)) == list(map(bytes, before))
+
+
+def test_who_dumps_the_same_again_has_the_globals_of_before_at_once():
+    met = {}
+    first = bytes(state.dump([sample.TABLE], met=met))
+    assert [place for _, *place in met.values()] == [["tests.state.sample", "TABLE"]]
+    assert bytes(state.dump([sample.TABLE], met=met)) == first
+    assert state.load(first)[0] is sample.TABLE
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["a plain value", "with an object"])
+def test_a_value_has_copies_of_containers_that_are_globals_and_no_copy_of_a_namespace(plain):
+    value = [sample.TABLE, sample.ITEMS] + ([] if plain else [sample.Thing(1), vars(sample), vars(json)])
+    found = state.load(state.dump(value, copied=True).parts)
+    assert found[:2] == value[:2]
+    assert found[0] is not sample.TABLE
+    assert found[1] is not sample.ITEMS
+    if not plain:
+        assert found[3] is vars(sample)
+        assert found[4] is vars(json)
+
+
+def test_what_a_copied_global_holds_is_refused_with_the_path_to_it(monkeypatch):
+    monkeypatch.setattr(sample, "TABLE", {"lock": threading.Lock()})
+    assert twin([sample.TABLE])[0] is sample.TABLE
+    held = sample.TABLE["lock"]
+    with held, pytest.raises(NotSerialisable, match=r"\[0\] → \['lock'\]: threading.Lock"):
+        state.dump([sample.TABLE], copied=True)
+
+
+def test_a_global_container_isnt_looked_into_because_of_a_weak_reference(monkeypatch):
+    target = sample.Thing(1)
+    monkeypatch.setattr(sample, "TABLE", {"socket": socket.socket()})
+    with sample.TABLE["socket"]:
+        table, thing, reference = twin([sample.TABLE, target, weakref.ref(target)])
+        assert table is sample.TABLE
+        assert reference() is thing
+
+
+def test_a_weak_reference_to_what_only_a_global_container_holds_is_refused(monkeypatch):
+    target = sample.Thing(1)
+    monkeypatch.setattr(sample, "ITEMS", [target])
+    with pytest.raises(NotSerialisable, match="weak reference"):
+        state.dump([sample.ITEMS, weakref.ref(target)])
+
+
+def test_a_global_that_was_patched_for_a_while_travels_by_reference_again():
+    held = string.__dict__["_string_held"] = {"a": 1}
+    try:
+        state.dump([sample.plain])
+        anchors.index.refresh(full=True)
+        assert twin([held])[0] is held
+        string.__dict__["_string_held"] = {"b": 1}
+        assert twin([held])[0] is not held
+        string.__dict__["_string_held"] = held
+        assert twin([held])[0] is held
+    finally:
+        del string.__dict__["_string_held"]
+
+
+def test_dumps_in_several_threads_find_all_globals():
+    wrong = []
+    before = sys.getswitchinterval()
+
+    def work(number):
+        for turn in range(30):
+            if number == 0:
+                setattr(sample, f"late_{turn}", {"turn": turn})
+            table, mine = twin([sample.TABLE, (number, turn)])
+            if table is not sample.TABLE or mine != (number, turn):
+                wrong.append((number, turn))
+
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+        for turn in range(30):
+            delattr(sample, f"late_{turn}")
+    assert wrong == []

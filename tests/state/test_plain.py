@@ -29,7 +29,7 @@ PLAIN = {
 
 @pytest.mark.parametrize("value", PLAIN.values(), ids=PLAIN)
 def test_a_plain_value_is_pickled_as_it_is_and_comes_back_equal(value: Any) -> None:
-    assert plain.pickled(value) is not None
+    assert plain.pickled(value, False) is not None
     found = travelled(value)
     assert found == value
     assert repr(found) == repr(value)
@@ -48,7 +48,7 @@ def test_what_stands_at_two_places_or_in_itself_does_so_again() -> None:
 def test_a_container_that_a_module_has_stays_that_very_one() -> None:
     for value in (LIMITS, [LIMITS], {"limits": (LIMITS,)}):
         state.dump(value)
-        assert plain.pickled(value) is None
+        assert plain.pickled(value, False) is None
     assert travelled([1, LIMITS])[1] is LIMITS
 
 
@@ -65,7 +65,7 @@ NOT_PLAIN = {
 
 @pytest.mark.parametrize("value", NOT_PLAIN.values(), ids=NOT_PLAIN)
 def test_whatever_else_there_is_takes_the_usual_way(value: Any) -> None:
-    assert plain.pickled(value) is None
+    assert plain.pickled(value, False) is None
 
 
 def test_a_handle_deep_in_plain_values_is_found_and_refused() -> None:
