@@ -338,3 +338,27 @@ def test_a_long_payload_is_shown_whole_to_whoever_has_to_answer() -> None:
     kernel.start(agent)
     kernel.advance()
     assert kernel.summary()["waiting"] == [{"suspension": "ask-1", "payload": {"draft": draft}}]
+
+
+def test_a_run_names_no_global_that_only_another_run_of_the_process_holds() -> None:
+    async def one() -> None:
+        kept = TRACE
+        await suspend()
+        del kept
+
+    async def other() -> None:
+        await suspend()
+
+    def saved(agent: Callable[[], Any]) -> bytes:
+        kernel = Kernel("r", clock=Clock())
+        kernel.start(agent)
+        kernel.advance()
+        data = bytes(kernel.save())
+        assert bytes(kernel.save()) == data
+        kernel.release()
+        return data
+
+    before = saved(other)
+    assert b'"TRACE"' in saved(one)
+    assert b'"TRACE"' not in before
+    assert saved(other) == before
