@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from snaprt import frames
-from snaprt.state import modules
+from snaprt.state import modules, subclasses
 from snaprt.state.handles import CONTEXT_TOKEN, UNPICKLABLE
 from snaprt.state.kinds import Kind
 from snaprt.state.operands import line_at, operand_names
@@ -339,8 +339,11 @@ def _partial(step: Step, obj: functools.partial[Any]) -> Branches:
 def _reduce_value(step: Step, obj: Any, value: tuple[Any, ...]) -> Branches:
     """The parts of a reduce value, named after the attributes that they come from where that shows."""
     make, args, state, items, pairs, *_ = (*value, None, None, None, None, None)[:6]
-    attributes = {id(held): name for name, held in getattr(obj, "__dict__", {}).items()}
+    attributes = {id(held): name for name, held in (subclasses.names_of(obj) or {}).items()}
     yield Step(step, "its maker"), make
+    if make is subclasses.bare:
+        yield from _rebuilt(step, args, state)
+        return
     sources = [arg for arg in args if not isinstance(arg, type)]
     for arg in args:
         if isinstance(arg, type):
@@ -359,6 +362,25 @@ def _reduce_value(step: Step, obj: Any, value: tuple[Any, ...]) -> Branches:
     for key, item in pairs or ():
         yield Step(step, f"key [{_short(key)}]"), key
         yield Step(step, f"[{_short(key)}]"), item
+
+
+def _rebuilt(step: Step, args: tuple[Any, ...], state: subclasses.State | None) -> Branches:
+    """An instance rebuilt without its class's code; of an immutable type, its value is an argument."""
+    yield Step(step, "its class"), args[0]
+    for value in args[1:]:
+        if type(value) in (tuple, frozenset):
+            yield from _sequence(step, value)
+    keys, values, names, held = state or ((), (), (), ())
+    if values:
+        for key, value in zip(keys, values, strict=False):
+            yield Step(step, f"key [{_short(key)}]"), key
+            yield Step(step, f"[{_short(key)}]"), value
+        for value in values[len(keys) :]:
+            yield Step(step, ".default_factory"), value
+    else:
+        yield from _sequence(step, keys)
+    for name, value in zip(names, held, strict=True):
+        yield Step(step, f".{name}"), value
 
 
 def _state(step: Step, state: Any) -> Branches:

@@ -75,7 +75,7 @@ def reduce_class(cls: type, dumping: Dumping) -> Reduced:
         return NotImplemented
     if cls in _NAMELESS:
         return nameless, (_NAMELESS[cls],)
-    if not _written_in_python(cls):
+    if not written_in_python(cls):
         return NotImplemented  # pickle says that it can't be found
     place = dumping.anchor(cls)
     if place is not None:
@@ -83,7 +83,8 @@ def reduce_class(cls: type, dumping: Dumping) -> Reduced:
     return by_value(cls, dumping)
 
 
-def _written_in_python(cls: type) -> bool:
+def written_in_python(cls: type) -> bool:
+    """Whether a class statement made it, or what does as much."""
     if not cls.__flags__ & _HEAP_TYPE:
         return False
     # An extension's type has methods of C that say that they are its own.
@@ -115,6 +116,8 @@ def by_value(cls: type, dumping: Dumping) -> Reduced:
     slots: Any = cls.__dict__.get("__slots__")
     if slots is not None:
         own["__slots__"] = slots if isinstance(slots, (str, dict)) else tuple(slots)
+    if type(cls.__dict__.get("__class__")) is property:
+        own["__class__"] = Call(property)  # it can't be set later, but can be filled
     members = _members(cls) if isinstance(cls, enum.EnumType) else None
     dumping.classes[id(cls)] = cls
     made = (type(cls), cls.__name__, _bases(cls), own, members)
@@ -297,7 +300,10 @@ def fill_class(cls: Any, state: dict[str, Any]) -> None:
     for name, value in state["attributes"].items():
         if members is not None and name == "_member_map_":
             continue
-        type.__setattr__(cls, name, value)
+        if name == "__class__":
+            cls.__dict__[name].__init__(value.fget, value.fset, value.fdel, value.__doc__)
+        else:
+            type.__setattr__(cls, name, value)
     if members is not None:
         for name, names in state["members"]:
             members[name].__dict__.update(names)

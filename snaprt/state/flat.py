@@ -15,7 +15,7 @@ when nothing else is left.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
@@ -54,6 +54,15 @@ class Flattening:
         )
         return reduced[:2]
 
+    def later(
+        self, obj: object, setter: Callable[[Any, Any], None], state: tuple[tuple[Any, ...], ...]
+    ) -> bool:
+        """Whether a state for `setter` went into the queue, which is right if this may be written empty."""
+        if id(obj) not in self._direct or type(obj).__hash__ not in (None, object.__hash__):
+            return False
+        self.waiting.append((setter, obj, *state))
+        return True
+
     def take(self) -> list[tuple[Any, ...]]:
         """The queue so far, whose contents may be written empty in their turn."""
         taken, self.waiting = self.waiting, []
@@ -77,7 +86,9 @@ def _plain(cls: Any) -> bool:
 def fill(item: tuple[Any, ...]) -> None:
     """Puts contents into the object that was written without."""
     kind, obj, *contents = item
-    if kind == "list":
+    if callable(kind):
+        kind(obj, tuple(contents))
+    elif kind == "list":
         obj.extend(contents[0])
     elif kind == "dict":
         obj.update(zip(*contents, strict=True))

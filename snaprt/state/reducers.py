@@ -25,6 +25,7 @@ Reducer: TypeAlias = Callable[[Any, Dumping], Reduced]
 _exact: dict[type, Reducer] = {}
 _named: dict[str, Reducer] = {}
 _families: list[tuple[type, Reducer]] = []
+_fallbacks: list[Callable[[type], Reducer | None]] = []
 _answers: dict[int, tuple[Any, Reducer | None]] = {}
 
 
@@ -51,6 +52,13 @@ def by_name(name: str) -> Callable[[Reducer], Reducer]:
         return function
 
     return add
+
+
+def fallback(decide: Callable[[type], Reducer | None]) -> Callable[[type], Reducer | None]:
+    """Registers the decorated function, which is asked once for each type that the table doesn't have."""
+    _fallbacks.append(decide)
+    _answers.clear()
+    return decide
 
 
 def register(cls: type, reduce_fn: Callable[[Any], Reduced], *, subclasses: bool = False) -> None:
@@ -87,6 +95,8 @@ def find(cls: type) -> Reducer | None:
             if family in cls.__mro__:
                 answer = function
                 break
+        else:
+            answer = next(filter(None, (decide(cls) for decide in _fallbacks)), None)
     key = id(cls)
     _answers[key] = (weakref.ref(cls, lambda _: _answers.pop(key, None)), answer)
     return answer
