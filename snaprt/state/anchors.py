@@ -8,14 +8,18 @@ Two indexes from ids to places are kept for that. The instances' is asked by the
 an exact builtin. Exact dicts, lists, sets and bytearrays never reach a reducer, so the containers' index
 goes into the pickler's memo beforehand (`pickling` tells how). Both are kept from dump to dump: modules of
 the user are looked through again at every dump for globals that were bound anew, modules of packages and
-the standard library when the number of loaded modules changed. A hit is only used if the module still holds
-that very object under that name.
+the standard library when a module was loaded. (What a package binds later travels by value until then.)
+
+An object that several modules hold, as `from m import x` has it, has several places. They are kept in the
+order in which they were found, for one dump a module's before those of what imports it, and the first is
+used whose module still holds that very object under that name.
 
 **Anchored** objects hang deeper: frameworks keep closures and dynamically made classes in tools and
 registries of a global (`module:agent.tools['look'].function`). Finding them means walking everything that
 globals reach, so that index is built only after a dump failed for something that can't be pickled, and then
 covers functions, classes and instances whose own state refuses to travel; what it helped with is remembered
-for the next dump.
+for the next dump. A key, and more so a position in a list, may lead to something else in other code, so such
+a place comes with a *mark* of what hung there, and a load refuses if it isn't that.
 
 This file must not know the pickler.
 """
@@ -25,9 +29,11 @@ from __future__ import annotations
 import contextlib
 import datetime
 import decimal
+import dis
 import enum
 import fractions
 import functools
+import hashlib
 import pathlib
 import re
 import sys
@@ -36,15 +42,19 @@ import types
 import typing
 import uuid
 from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 from importlib.machinery import ModuleSpec
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeAlias
 
+from snaprt import frames
 from snaprt.errors import CodeChanged
 from snaprt.state import modules
+from snaprt.state.sessions import loading
 
 Step = tuple[str, Any]  # ("." attribute) or ("[" key)
-Place = tuple[str, tuple[Step, ...]]
+# With a mark where it takes one.
+Place: TypeAlias = "tuple[str, tuple[Step, ...]] | tuple[str, tuple[Step, ...], str]"
 
 CONTAINERS = (dict, list, set, bytearray)
 
@@ -66,7 +76,7 @@ _ABOUT = frozenset({"__all__", "__annotations__"})
 
 
 class _Module:
-    """What was found in one module."""
+    """What was found in one module: its globals, by name, as ids."""
 
     __slots__ = ("containers", "instances", "module", "spec", "user", "values")
 
@@ -75,8 +85,8 @@ class _Module:
         self.user = user
         self.spec: Any = None
         self.values: list[int] = []
-        self.instances: list[int] = []
-        self.containers: list[int] = []
+        self.instances: dict[str, int] = {}
+        self.containers: dict[str, int] = {}
 
 
 class Index:
@@ -93,18 +103,25 @@ class Index:
         self.version = 0  # changes whenever `containers` does
         self.known: dict[int, tuple[Any, Place]] = {}
         """Anchored objects that a dump needed; asked first, so that the next dump needn't fail before."""
+        self._further: dict[int, list[tuple[str, str]]] = {}
+        """By id: the places of an instance but for the first, which stands in `instances`."""
+        self._further_containers: dict[int, list[tuple[str, str]]] = {}
         self._modules: dict[str, _Module] = {}
         self._users: list[tuple[str, _Module]] = []
-        self._loaded: tuple[int, Any] = (0, None)
+        self._unready: list[ModuleType] = []
+        self._loaded: tuple[int, Any, int] = (0, None, 0)
         self.lock = threading.RLock()
         """Held by a dump as long as it lasts: it relies on what it found at its beginning."""
 
     def refresh(self, *, full: bool = False) -> None:
         """Brings both indexes up to date, as far as the module's opening says."""
         with self.lock:
-            if full or _loaded() != self._loaded:
+            if full or _loaded() != self._loaded or any(map(modules.is_plain, self._unready)):
                 self._look_for_modules()
+            loaded = sys.modules
             for name, found in self._users:
+                if loaded.get(name) is not found.module:
+                    return self.refresh(full=True)
                 if list(map(id, found.module.__dict__.values())) != found.values:
                     self._read(name, found)
 
@@ -114,7 +131,16 @@ class Index:
         if place is None:
             return None
         module = sys.modules.get(place[0])
-        return place if module is not None and module.__dict__.get(place[1]) is obj else None
+        if type(module) is ModuleType and module.__dict__.get(place[1]) is obj:
+            return place
+        return place if holds(*place, obj) else _first(self._further, obj)
+
+    def container(self, obj: object) -> tuple[str, str] | None:
+        """The same for a container."""
+        held = self.containers.get(id(obj))
+        if held is None:
+            return None
+        return held[1:] if holds(held[1], held[2], obj) else _first(self._further_containers, obj)
 
     def anchored(self, obj: object) -> Place | None:
         """The place of an anchored object that an earlier dump needed."""
@@ -122,9 +148,10 @@ class Index:
         if known is None:
             return None
         if known[0] is obj and _leads(known[1], obj):
-            return known[1]
+            return marked(known[1], obj)
         del self.known[id(obj)]
-        return None
+        # It may hang elsewhere too; to carry it along would make another one of it.
+        return hanging(obj) if known[0] is obj else None
 
     def roots(self, *, user: bool) -> list[_Entry]:
         """The globals of the user's modules, or of the others, with their places."""
@@ -140,11 +167,16 @@ class Index:
         self._loaded = _loaded()
         here = dict(sys.modules)
         for name in [n for n, m in self._modules.items() if here.get(n) is not m.module]:
-            self._forget(self._modules.pop(name))
+            self._forget(name, self._modules.pop(name))
+        self._unready = []
         for name, module in here.items():
             known = self._modules.get(name)
             if known is None:
-                if not isinstance(module, ModuleType) or not modules.importable(name):
+                if not modules.is_plain(module):
+                    if issubclass(type(module), ModuleType):
+                        self._unready.append(module)
+                    continue
+                if not modules.importable(name):
                     continue
                 known = self._modules[name] = _Module(module, not modules.is_library(module))
                 self._read(name, known)
@@ -152,46 +184,121 @@ class Index:
                 self._read(name, known)
         self._users = [(n, m) for n, m in self._modules.items() if m.user]
 
-    def _forget(self, found: _Module) -> None:
-        for key in found.instances:
-            self.instances.pop(key, None)
-        for key in found.containers:
-            self.containers.pop(key, None)
-            self.unseeded.discard(key)
-        self.specs.pop(id(found.spec), None)
-        if found.containers:
-            self.version += 1
-        found.instances, found.containers = [], []
+    def _forget(self, name: str, found: _Module) -> None:
+        for key, at in found.instances.items():
+            _drop(at, (name, key), self.instances, self._further)
+        for key, at in found.containers.items():
+            self._drop_container(at, (name, key))
+        self._read_spec(name, found, None)
 
     def _read(self, name: str, found: _Module) -> None:
-        self._forget(found)
+        """Notes what changed since the module was read: a place that stays keeps its rank among others."""
         namespace = found.module.__dict__
         found.values = list(map(id, namespace.values()))
-        self.containers.setdefault(id(namespace), (namespace, name, "__dict__"))
-        found.containers.append(id(namespace))
-        found.spec = namespace.get("__spec__")
-        if not found.user and type(found.spec) is ModuleSpec:
-            self.specs[id(found.spec)] = (namespace, name)
-            self.unseeded.add(id(namespace))
+        instances: dict[str, int] = {}
+        containers: dict[str, Any] = {"__dict__": namespace}
         for key, value in list(namespace.items()):
             cls = type(value)
             if cls in CONTAINERS:
-                if key == "__builtins__":
-                    continue
-                self.containers.setdefault(id(value), (value, name, key))
-                found.containers.append(id(value))
-                if not found.user and key in _ABOUT:
-                    self.unseeded.add(id(value))
+                if key != "__builtins__":
+                    containers[key] = value
             elif cls not in _NO_ANCHOR and not issubclass(cls, (type, enum.Enum)):
-                self.instances.setdefault(id(value), (name, key))
-                found.instances.append(id(value))
-        if found.containers:
+                instances[key] = id(value)
+        before, found.instances = found.instances, instances
+        for key, at in before.items():
+            if instances.get(key) != at:
+                _drop(at, (name, key), self.instances, self._further)
+        for key, at in instances.items():
+            if key not in before or before[key] != at:
+                place = (name, key)
+                if self.instances.setdefault(at, place) is not place:
+                    self._further.setdefault(at, []).append(place)
+        # No container's id can be another's by now: this index holds it.
+        before, fresh = found.containers, False
+        found.containers = dict(zip(containers, map(id, containers.values()), strict=True))
+        for key, at in before.items():
+            if found.containers.get(key) != at:
+                self._drop_container(at, (name, key))
+        for key, at in found.containers.items():
+            if key in before and before[key] == at:
+                continue
+            first = self.containers.get(at)
+            if first is not None and (key != "__dict__" or first[2] == "__dict__"):
+                self._further_containers.setdefault(at, []).append((name, key))
+                continue
+            if first is not None:  # a namespace is first of all its own module's
+                self._further_containers.setdefault(at, []).insert(0, first[1:])
+            self.containers[at] = (containers[key], name, key)
+            fresh = True
+            if not found.user and key in _ABOUT:
+                self.unseeded.add(at)
+        if fresh:
+            self.version += 1
+        self._read_spec(name, found, namespace.get("__spec__"))
+
+    def _read_spec(self, name: str, found: _Module, spec: Any) -> None:
+        # A module may have another's spec, as a copy of it has: a namespace is told by a spec of its own.
+        if found.user or type(spec) is not ModuleSpec or spec.name != name:
+            spec = None
+        if spec is found.spec or (found.spec is None and id(spec) in self.specs):
+            return
+        namespace = found.module.__dict__
+        if found.spec is not None:
+            del self.specs[id(found.spec)]
+            self.unseeded.discard(id(namespace))
+        found.spec = spec if id(spec) not in self.specs else None
+        if found.spec is not None:
+            self.specs[id(spec)] = (namespace, name)
+            self.unseeded.add(id(namespace))
+        self.version += 1
+
+    def _drop_container(self, at: int, place: tuple[str, str]) -> None:
+        obj, *here = self.containers[at]
+        first = {at: (here[0], here[1])}
+        _drop(at, place, first, self._further_containers)
+        if at in first:
+            self.containers[at] = (obj, *first[at])
+        else:
+            del self.containers[at]
+            self.unseeded.discard(at)
             self.version += 1
 
 
-def _loaded() -> tuple[int, Any]:
+def _first(further: dict[int, list[tuple[str, str]]], obj: object) -> tuple[str, str] | None:
+    return next((place for place in further.get(id(obj), ()) if holds(*place, obj)), None)
+
+
+def _drop(
+    at: int,
+    place: tuple[str, str],
+    first: dict[int, tuple[str, str]],
+    further: dict[int, list[tuple[str, str]]],
+) -> None:
+    """Forgets one of the places of what has this id; the one after the first takes the first's stead."""
+    others = further.get(at, [])
+    if first.get(at) != place:
+        if place in others:
+            others.remove(place)
+    elif others:
+        first[at] = others.pop(0)
+    else:
+        del first[at]
+    if not others:
+        further.pop(at, None)
+
+
+def _loaded() -> tuple[int, Any, int]:
     """What changes when a module is loaded: how many there are, and the newest."""
-    return len(sys.modules), next(reversed(sys.modules), None)
+    name: Any = next(reversed(sys.modules), None)
+    return len(sys.modules), name, id(sys.modules.get(name))
+
+
+def holds(module: str, name: str, obj: object) -> bool:
+    """Whether the module has that very object under that name, or as its namespace."""
+    holder = sys.modules.get(module)
+    if not modules.is_plain(holder):
+        return False
+    return obj is (holder.__dict__ if name == "__dict__" else holder.__dict__.get(name))
 
 
 index = Index()
@@ -205,14 +312,79 @@ def follow(module: str, steps: tuple[Step, ...]) -> Any:
     return found
 
 
-def resolve(module: str, steps: tuple[Step, ...]) -> Any:
-    """`follow`, for a state that is being loaded: CodeChanged if nothing hangs there."""
+def resolve(module: str, steps: tuple[Step, ...], mark: str | None = None) -> Any:
+    """`follow`, for a state that is being loaded: CodeChanged if nothing hangs there, or something else."""
     try:
-        return follow(module, steps)
+        found = follow(module, steps)
     except (AttributeError, LookupError, TypeError):
         raise CodeChanged(
             f"{spell(module, steps)} is in the state, but nothing is there now; bring it back to go on"
         ) from None
+    if mark is not None and (now := _mark(module, steps, found)) != mark:
+        what = spell(module, steps)
+        if type(found) is FunctionType:
+            loading().require_same_interpreter(what)
+        raise CodeChanged(
+            f"{what} isn't what it was when the state was saved: that was {mark}, and there is now "
+            f"{now or repr(found)}; bring it back to go on"
+        )
+    return found
+
+
+def marked(place: Place, obj: object) -> Place:
+    """The place with what a load needs to tell `obj` from others that may hang there in other code."""
+    module, steps = place[:2]
+    mark = _mark(module, steps, obj)
+    return (module, steps) if mark is None else (module, steps, mark)
+
+
+def _mark(module: str, steps: tuple[Step, ...], obj: object) -> str | None:
+    """What is known of an object besides its place; None where a name says it all.
+
+    A function has the digest of its code, unless a package keeps it under a name. Other things have a name of
+    their own behind a key. A position says least: there, what tells a function from others that were made
+    alike counts too.
+    """
+    keyed = any(kind == "[" for kind, _ in steps)
+    ordered = any(kind == "[" and type(step) is int for kind, step in steps)
+    if type(obj) is FunctionType:
+        holder = sys.modules.get(module)
+        if not keyed and holder is not None and modules.is_library(holder):
+            return None
+        digest = frames.code_digest(obj.__code__)
+        return f"function {digest} {_bound(obj)}".rstrip() if ordered else f"function {digest}"
+    if not keyed:
+        return None
+    if issubclass(type(obj), type):
+        return f"class {type.__dict__['__qualname__'].__get__(obj)}"
+    mark = f"a {type(obj).__qualname__}"
+    return f"{mark} named {obj.name}" if type(obj) is ContextVar else mark
+
+
+_TOLD = (str, bytes, int, float, bool)
+
+
+def _bound(function: FunctionType) -> str:
+    """A digest of what a function was made with and doesn't rebind: text, numbers, functions and classes."""
+    code = function.__code__
+    rebound = {each.argval for each in dis.get_instructions(code) if each.opname in _REBINDS}
+    values: list[tuple[str, Any]] = []
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        if name not in rebound:
+            with contextlib.suppress(ValueError):
+                values.append((name, cell.cell_contents))
+    values += [("", value) for value in function.__defaults__ or ()]
+    values += (function.__kwdefaults__ or {}).items()
+    told = []
+    for name, value in values:
+        if type(value) in _TOLD:
+            told.append(f"{name}={value!r}")
+        elif type(value) is FunctionType or issubclass(type(value), type):
+            told.append(f"{name}={value.__module__}.{value.__qualname__}")
+    return hashlib.blake2b("\n".join(told).encode(), digest_size=8).hexdigest() if told else ""
+
+
+_REBINDS = frozenset({"STORE_DEREF", "DELETE_DEREF"})
 
 
 def global_(module: str, name: str) -> Any:
@@ -278,7 +450,7 @@ class Hanging:
             if entry is not None and entry[0] is obj:
                 place = _place(entry)
                 if _leads(place, obj):
-                    return place
+                    return marked(place, obj)
         return None
 
 
@@ -293,8 +465,8 @@ def _place(entry: _Entry) -> Place:
 
 def _leads(place: Place, obj: object) -> bool:
     try:
-        return follow(*place) is obj
-    except (LookupError, AttributeError, TypeError, CodeChanged):
+        return follow(*place[:2]) is obj
+    except Exception:  # a property on the way may raise anything
         return False
 
 
@@ -307,7 +479,7 @@ def _walk(waiting: list[_Entry], depth: int) -> dict[int, _Entry]:
             obj, above, step = entry
             if id(obj) in found:
                 continue
-            if above is None and isinstance(obj, type) and obj.__module__ != step[0]:
+            if above is None and issubclass(type(obj), type) and obj.__module__ != step[0]:
                 continue  # an import; its own module leads to it
             found[id(obj)] = entry
             if len(found) > _LIMIT:
@@ -339,8 +511,9 @@ def _branches(obj: Any, cls: type, slots: dict[type, list[tuple[str, Any]]]) -> 
         return [((".", "func"), obj.func)]
     if cls is MethodType:
         return [((".", "__func__"), obj.__func__)]
-    if isinstance(obj, type):
-        return [((".", k), v) for k, v in list(obj.__dict__.items()) if isinstance(v, (type, *CONTAINERS))]
+    if issubclass(cls, type):
+        kinds = (type, *CONTAINERS)
+        return [((".", k), v) for k, v in list(obj.__dict__.items()) if issubclass(type(v), kinds)]
     try:
         names = object.__getattribute__(obj, "__dict__")
     except AttributeError:
@@ -396,13 +569,20 @@ def lasting(place: Place) -> bool:
     return module is not None and not modules.is_library(module) and all(kind == "." for kind, _ in place[1])
 
 
-def lives_elsewhere(obj: object) -> bool:
+def lives_elsewhere(obj: Any) -> bool:
     """Whether `obj` is held by a module in any process, so that a weak reference to it stays alive."""
-    if index.instance(obj) is not None or isinstance(obj, ModuleType):
+    cls = type(obj)  # `isinstance` would ask the object, and a dead proxy raises
+    if index.instance(obj) is not None or issubclass(cls, ModuleType):
         return True
-    if isinstance(obj, (type, FunctionType)) and modules.importable(obj.__module__):
-        found: Any = sys.modules[obj.__module__]
+    return issubclass(cls, (type, FunctionType)) and modules.importable(obj.__module__) and is_named(obj)
+
+
+def is_named(obj: Any) -> bool:
+    """Whether a class or function is what its module, importable or not, holds under its name."""
+    found: Any = sys.modules.get(obj.__module__)
+    try:
         for name in obj.__qualname__.split("."):
             found = getattr(found, name, None)
-        return found is obj
-    return False
+    except Exception:  # the module, or a class on the way, may have a `__getattr__`
+        return False
+    return found is obj

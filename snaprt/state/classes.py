@@ -89,7 +89,7 @@ def written_in_python(cls: type) -> bool:
         return False
     # An extension's type has methods of C that say that they are its own.
     return not any(
-        isinstance(value, (WrapperDescriptorType, MethodDescriptorType)) and value.__objclass__ is cls
+        type(value) in (WrapperDescriptorType, MethodDescriptorType) and value.__objclass__ is cls
         for value in cls.__dict__.values()
     )
 
@@ -134,7 +134,7 @@ def _state(cls: Any) -> dict[str, Any]:
     for name, value in cls.__dict__.items():
         if name in _NOT_CARRIED or name in _ANNOTATIONS:
             continue
-        if isinstance(value, (MemberDescriptorType, GetSetDescriptorType)) and value.__objclass__ is cls:
+        if type(value) in (MemberDescriptorType, GetSetDescriptorType) and value.__objclass__ is cls:
             continue  # of a slot: the skeleton has it
         carried[name] = value
     if any(name in cls.__dict__ for name in _ANNOTATIONS):

@@ -130,7 +130,7 @@ def _list_live(module: ModuleType) -> _Listing:
     # What the import system hangs there (a loader) may lead anywhere, and the module's own functions and
     # classes come before the objects among whose attributes there may be more: the search is bounded.
     values = [value for name, value in namespace.items() if not (name[:2] == name[-2:] == "__")]
-    values.sort(key=lambda value: not isinstance(value, (FunctionType, type)))
+    values.sort(key=lambda value: not issubclass(type(value), (FunctionType, type)))
     for function in _functions(values, namespace):
         _add(function.__code__, listing, seen)
     return listing
@@ -183,7 +183,7 @@ def _functions(roots: list[Any], namespace: dict[str, Any]) -> Iterator[Function
                 except ValueError:
                     continue
             waiting += obj.__dict__.values()
-        elif isinstance(obj, type):
+        elif issubclass(cls, type):  # `isinstance` would ask the object, and a dead proxy raises
             if obj.__module__ == mine:
                 waiting += list(obj.__dict__.values())[::-1]
         elif cls is MethodType or cls is staticmethod or cls is classmethod:
@@ -196,8 +196,8 @@ def _functions(roots: list[Any], namespace: dict[str, Any]) -> Iterator[Function
             waiting += list(obj.values())[::-1]
         elif cls is list or cls is tuple:
             waiting += obj[::-1]
-        elif cls.__module__ != "builtins" and not isinstance(obj, ModuleType):
+        elif cls.__module__ != "builtins" and not issubclass(cls, ModuleType):
             try:
                 waiting += list(vars(obj).values())[::-1]
-            except TypeError:
+            except Exception:
                 continue

@@ -101,7 +101,7 @@ def _fields(error: BaseException) -> list[tuple[type, str, Any]]:
         if base is object:
             continue
         for name, descriptor in base.__dict__.items():
-            if name in _APART or not isinstance(descriptor, (MemberDescriptorType, GetSetDescriptorType)):
+            if name in _APART or type(descriptor) not in (MemberDescriptorType, GetSetDescriptorType):
                 continue
             try:
                 value = descriptor.__get__(error)

@@ -191,7 +191,7 @@ def reduce_code(code: CodeType, dumping: Dumping) -> Reduced:
     return codes.reduce_code(code, dumping)
 
 
-@reducer(ModuleType)
+@reducer(ModuleType, subclasses=True)
 def reduce_module(module: ModuleType, dumping: Dumping) -> Reduced:
     return modules.reduce_module(module, dumping)
 

@@ -21,6 +21,7 @@ import opcode
 import re
 import sys
 import sysconfig
+from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
 from typing import Any, TypeGuard
 
@@ -38,6 +39,30 @@ the state reads them by name. They aren't globals here, but they are who they we
 _importable: dict[str, tuple[ModuleType, bool]] = {}
 
 
+def names_in(module: object) -> dict[str, Any]:
+    """What lies in the dict of whatever `sys.modules` holds, which is empty if it has none.
+
+    Without asking the object: a lazy module would import itself, and anything may raise.
+    """
+    if type(module) is ModuleType:
+        return module.__dict__
+    try:
+        names = (ModuleType if issubclass(type(module), ModuleType) else object).__getattribute__(
+            module, "__dict__"
+        )
+    except Exception:
+        return {}
+    return names if type(names) is dict else {}
+
+
+def is_plain(module: object) -> TypeGuard[ModuleType]:
+    """Whether it is a module whose attributes are what lies in its dict; a lazy one isn't yet."""
+    cls = type(module)
+    return cls is ModuleType or (
+        issubclass(cls, ModuleType) and cls.__getattribute__ is ModuleType.__getattribute__
+    )
+
+
 def by_value(module: ModuleType) -> ModuleType:
     """Marks a module as one whose code travels with the state (the CLI does for `path/to/file.py`)."""
     module.__dict__[MARK] = True
@@ -52,8 +77,9 @@ def importable(name: object) -> TypeGuard[str]:
     assert type(name) is str  # for mypy, which doesn't follow the line above
     known = _importable.get(name)
     if known is None or known[0] is not module:
+        _importable[name] = (module, False)  # for a spec that leads back here
         _importable[name] = known = (module, _is_importable(name, module))
-    return known[1] and MARK not in module.__dict__
+    return known[1] and MARK not in names_in(module)
 
 
 _library: dict[str, tuple[ModuleType, bool]] = {}
@@ -61,15 +87,18 @@ _library: dict[str, tuple[ModuleType, bool]] = {}
 
 def is_library(module: ModuleType) -> bool:
     """Whether the module comes with Python or an installed package, so that its globals seldom change."""
-    known = _library.get(module.__name__)
+    name = names_in(module).get("__name__")
+    if type(name) is not str:
+        return _is_library(module)
+    known = _library.get(name)
     if known is None or known[0] is not module:
-        _library[module.__name__] = known = (module, _is_library(module))
+        _library[name] = known = (module, _is_library(module))
     return known[1]
 
 
 def _is_library(module: ModuleType) -> bool:
-    spec = module.__dict__.get("__spec__")
-    origin = getattr(spec, "origin", None)
+    spec: Any = names_in(module).get("__spec__")
+    origin = spec.origin if issubclass(type(spec), ModuleSpec) else None
     return (
         not isinstance(origin, str)
         or origin.startswith(_library_paths())
@@ -94,7 +123,7 @@ def owner(namespace: dict[str, Any]) -> str | None:
     name = namespace.get("__name__")
     if not importable(name):
         return None
-    return name if sys.modules[name].__dict__ is namespace else None
+    return name if names_in(sys.modules[name]) is namespace else None
 
 
 def home(code: CodeType) -> dict[str, Any] | None:
@@ -103,19 +132,21 @@ def home(code: CodeType) -> dict[str, Any] | None:
     (A finished frame has let go of its own.)
     """
     name = _by_file(code.co_filename)
-    return sys.modules[name].__dict__ if importable(name) else None
+    return names_in(sys.modules[name]) if importable(name) else None
 
 
 @functools.lru_cache(maxsize=512)
 def _by_file(filename: str) -> str | None:
     for name, module in list(sys.modules.items()):
-        if getattr(module, "__file__", None) == filename and importable(name):
+        if names_in(module).get("__file__") == filename and importable(name):
             return name
     return None
 
 
 def _is_importable(name: str, module: ModuleType) -> bool:
-    spec = module.__dict__.get("__spec__")
+    spec = names_in(module).get("__spec__")
+    if spec is not None and not issubclass(type(spec), ModuleSpec):
+        return False  # whoever made this up knows what it means
     if name == "__main__" or name.startswith("<") or spec is None or spec.loader is None:
         # Modules that a package makes up at its import (`six.moves`) have no file, but come with it.
         parent = name.rpartition(".")[0]
@@ -125,13 +156,13 @@ def _is_importable(name: str, module: ModuleType) -> bool:
     if is_library(module):
         return True
     found = _find(name)
-    return found is not None and found.origin == spec.origin
+    return found is not None and getattr(found, "origin", None) == spec.origin
 
 
 def _find(name: str) -> Any:
     # importlib.util.find_spec gives back the spec of what is loaded; here the question is what would be.
     parent = name.rpartition(".")[0]
-    path = getattr(sys.modules.get(parent), "__path__", None) if parent else None
+    path = names_in(sys.modules.get(parent)).get("__path__") if parent else None
     if parent and path is None:
         return None
     for finder in sys.meta_path:
@@ -225,19 +256,19 @@ def _submodules(code: CodeType, namespace: dict[str, Any]) -> dict[str, ModuleTy
     packages = [
         name
         for name in globals_read(code)
-        if isinstance(namespace.get(name), ModuleType) and hasattr(namespace[name], "__path__")
+        if issubclass(type(namespace.get(name)), ModuleType) and "__path__" in names_in(namespace[name])
     ]
     if not packages:
         return {}
     mentioned = _all_names(code)
     found = {}
     for name in packages:
-        prefix = namespace[name].__name__ + "."
+        prefix = f"{names_in(namespace[name]).get('__name__')}."
         for dotted, module in list(sys.modules.items()):
             meant = dotted.startswith(prefix) and all(
                 part in mentioned for part in dotted[len(prefix) :].split(".")
             )
-            if meant and isinstance(module, ModuleType) and importable(dotted):
+            if meant and issubclass(type(module), ModuleType) and importable(dotted):
                 found[dotted] = module
     return found
 
@@ -299,11 +330,13 @@ def module_of(namespace: dict[str, Any]) -> ModuleType:
     return sys.modules[namespace["__name__"]]
 
 
-def reduce_module(module: ModuleType, dumping: Dumping) -> tuple[Any, ...]:
-    name = module.__dict__.get("__name__")
+def reduce_module(module: ModuleType, dumping: Dumping) -> Any:
+    name = names_in(module).get("__name__")
     if importable(name) and sys.modules[name] is module:
         return import_module, (name,)
     for alias, other in list(sys.modules.items()):
         if other is module and importable(alias):
             return import_module, (alias,)
+    if type(module) is not ModuleType:
+        return NotImplemented  # its class may say how it travels
     return module_of, (reference(module.__dict__, dumping),)

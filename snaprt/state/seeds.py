@@ -18,7 +18,6 @@ import io
 import json
 import pickle
 import struct
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -103,22 +102,15 @@ class Seeds:
                     index = stream[at - 2] | stream[at - 1] << 8
                     obj = self.far[index] if index < len(self.far) else _HOLE
                     if obj is not _HOLE:
-                        _, module, name = anchors.index.containers[id(obj)]
-                        if _is_global(obj, module, name):
-                            found[id(obj)] = (obj, module, name)
+                        place = anchors.index.container(obj)
+                        if place is not None:
+                            found[id(obj)] = (obj, *place)
                         else:
                             _stale.add(id(obj))
                             found[id(obj)] = (obj, "", "")
                 at = stream.find(_FAR_BYTES[:1], at + 1)
         met.update(found)
         return bool(found)
-
-
-def _is_global(obj: Any, module: str, name: str) -> bool:
-    holder = sys.modules.get(module)
-    if holder is None:
-        return False
-    return obj is (holder.__dict__ if name == "__dict__" else holder.__dict__.get(name))
 
 
 class Again(Exception):  # it never leaves this floor
@@ -129,7 +121,7 @@ def met_spec(spec: object, met: Met) -> None:
     """The spec of a package's module is in the state, so its namespace may be: that is a container of the
     module's like any other, but such namespaces are too many to begin every dump with. Raises Again."""
     namespace, module = anchors.index.specs[id(spec)]
-    if id(namespace) not in met and _is_global(namespace, module, "__dict__"):
+    if id(namespace) not in met and anchors.holds(module, "__dict__", namespace):
         met[id(namespace)] = (namespace, module, "__dict__")
         raise Again
 
@@ -164,16 +156,18 @@ def current(resolve: Mapping[str, object] | None, met: Met, copied: bool) -> See
     of a value, in which globals are copied like everything else; only namespaces never are."""
     global _made_of
     for known in (met, _often):
-        for gone in [k for k, (obj, module, name) in known.items() if not _is_global(obj, module, name)]:
+        for gone in [k for k, (obj, module, name) in known.items() if not anchors.holds(module, name, obj)]:
             del known[gone]
     containers = anchors.index.containers
-    _stale.difference_update([at for at in _stale if at in containers and _is_global(*containers[at])])
+    again = [at for at in _stale if at in containers and anchors.index.container(containers[at][0])]
+    _stale.difference_update(again)
     if _made_of != anchors.index.version or len(_made) >= _KEPT:
         _made.clear()
         _made_of = anchors.index.version
     mine = [(n, v) for n, v in (resolve or {}).items() if type(v) in anchors.CONTAINERS]
     whole = bool(resolve) and not copied  # a state, as against a value or a coroutine
-    key = (whole, copied, tuple(met), frozenset(_stale), len(_often), tuple((n, id(v)) for n, v in mine))
+    held = tuple((at, module, name) for at, (_, module, name) in met.items())
+    key = (whole, copied, held, frozenset(_stale), len(_often), tuple((n, id(v)) for n, v in mine))
     if key in _made:
         return _made[key]
     near = [v for _, v in mine]
