@@ -65,7 +65,7 @@ def without_tracebacks(values: tuple[Any, ...], dumping: Dumping | None = None) 
     triples = [value for value in values if type(value) is tuple and len(value) == 3]
     if TracebackType not in map(type, values) and not any(type(each[2]) is TracebackType for each in triples):
         return values
-    grouped = any(isinstance(value, BaseExceptionGroup) for value in chain(values, *triples))
+    grouped = any(issubclass(type(value), BaseExceptionGroup) for value in chain(values, *triples))
 
     def exchanged(value: Any) -> Any:
         if type(value) is TracebackType:
@@ -127,7 +127,7 @@ def set_vars(obj: Any, names: dict[str, Any]) -> None:
 
 # --- which frames a state holds --------------------------------------------------------------------
 
-_STOP = (type, ModuleType, CodeType)
+_STOP = (ModuleType, CodeType)
 
 
 def held_frames(*roots: Any, outside: Iterable[object] = ()) -> list[Any]:
@@ -135,22 +135,22 @@ def held_frames(*roots: Any, outside: Iterable[object] = ()) -> list[Any]:
 
     With them each `asend`, `athrow` and `aclose`, which would else complain that it was never awaited.
 
-    Not those behind what travels by reference (modules, classes, globals), behind handles, or behind the
-    objects in `outside`. The walk follows what the garbage collector sees, so it finds the generators inside
-    context managers, iterators and closures too.
+    Not those behind what is a module's own (its classes, functions and other globals), behind handles, or
+    behind the objects in `outside`. The walk follows what the garbage collector sees, so it finds the
+    generators inside context managers, iterators, closures and classes made in functions too.
     """
     seen = {id(obj) for obj in outside}
     waiting = list(roots)
     found = []
-    index = anchors.index
-    index.refresh()
+    anchors.index.refresh()
     while waiting:
         obj = waiting.pop()
         cls = type(obj)
         if id(obj) in seen or not gc.is_tracked(obj):
             continue
         seen.add(id(obj))
-        if isinstance(obj, _STOP) or index.instance(obj) is not None or id(obj) in index.containers:
+        # `isinstance` would ask the object, and a dead proxy raises.
+        if issubclass(cls, _STOP) or _of_module(obj, cls):
             continue
         if cls in FRAMES:
             found.append(obj)
@@ -164,6 +164,16 @@ def held_frames(*roots: Any, outside: Iterable[object] = ()) -> list[Any]:
             continue
         waiting += gc.get_referents(obj)
     return found
+
+
+def _of_module(obj: object, cls: type) -> bool:
+    """Whether it is a module's own, so that it stays there when a run is let go of."""
+    index = anchors.index
+    if issubclass(cls, (type, FunctionType)) and anchors.is_named(obj):
+        return True
+    return (
+        index.instance(obj) is not None or index.container(obj) is not None or index.anchored(obj) is not None
+    )
 
 
 FRAMES = (CoroutineType, GeneratorType, AsyncGeneratorType)

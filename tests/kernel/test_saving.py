@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import colorsys
 import gc
 import sys
 import threading
@@ -13,8 +14,10 @@ from typing import Any
 import psutil
 import pytest
 
+from snaprt import state
 from snaprt.errors import NotSerialisable
 from snaprt.kernel import Ask, Call, Kernel, Refused, plan, rules, suspend, tool
+from snaprt.state import anchors
 
 from .driver import TRACE, Clock, Driver, note, shown
 from .programs import PROGRAMS, fetch, store
@@ -263,6 +266,131 @@ def test_nothing_of_a_run_executes_when_it_is_released(
     assert ran == []
     assert caplog.records == []
     assert [str(warning.message) for warning in recwarn] == []
+
+
+class Classless:
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError("no class")
+
+
+class Holder:
+    pass
+
+
+def _behind_a_class(frame: Any) -> Any:
+    return type("Local", (), {"held": frame})
+
+
+def _behind_an_instance(frame: Any) -> Any:
+    return _behind_a_class(frame)()
+
+
+def _behind_a_method(frame: Any) -> Any:
+    class Reader:
+        def read(self) -> Any:
+            return next(frame)
+
+    return Reader()
+
+
+def _behind_a_base(frame: Any) -> Any:
+    return type("Sub", (_behind_a_class(frame),), {})()
+
+
+def _beside_a_dead_proxy(frame: Any) -> Any:
+    return [weakref.proxy(Holder()), frame]
+
+
+def _beside_one_without_a_class(frame: Any) -> Any:
+    return [Classless(), frame]
+
+
+def _in_what_was_a_global(frame: Any) -> Any:
+    state.dump([object()])  # the globals are looked through
+    held, colorsys.cache = colorsys.cache, {}  # type: ignore[attr-defined]  # the test's own
+    held["frame"] = frame
+    return held
+
+
+@pytest.mark.parametrize(
+    "holding",
+    [
+        _behind_a_class,
+        _behind_an_instance,
+        _behind_a_method,
+        _behind_a_base,
+        _beside_a_dead_proxy,
+        _beside_one_without_a_class,
+        _in_what_was_a_global,
+    ],
+)
+def test_no_frame_executes_when_its_run_is_released_wherever_it_hangs(
+    holding: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(colorsys, "cache", {}, raising=False)
+    anchors.index._loaded = (0, None, 0)  # as if a module had been loaded
+    ran: list[str] = []
+
+    def generator() -> Any:
+        try:
+            yield 1
+        finally:
+            ran.append("generator")
+
+    async def agent() -> None:
+        frame = generator()
+        next(frame)
+        held = holding(frame)
+        del frame
+        try:
+            await fetch("x")
+        finally:
+            ran.append("agent")
+        del held
+
+    kernel = started(agent)
+    kernel.release()
+    del kernel
+    gc.collect()
+    monkeypatch.delattr(colorsys, "cache")
+    anchors.index.refresh(full=True)
+    state.dump([object()])  # what the last one kept is let go of
+    gc.collect()
+    assert ran == []
+
+
+def _counting() -> Any:
+    numbers = iter_numbers()
+
+    def count() -> int:
+        return next(numbers)  # type: ignore[no-any-return]  # a generator of numbers
+
+    return count
+
+
+def iter_numbers() -> Any:
+    yield from range(100)
+
+
+class Counter:
+    numbers = iter_numbers()
+
+
+counting = _counting()
+counting.__qualname__ = "counting"
+
+
+def test_the_frames_that_a_module_holds_outlive_the_runs_that_use_them() -> None:
+    async def agent() -> None:
+        held = [Counter, Counter(), counting, next(Counter.numbers), counting()]
+        await fetch("x")
+        del held
+
+    for count in range(2):
+        kernel = started(agent)
+        kernel.release()
+        assert (next(Counter.numbers), counting()) == (2 * count + 1, 2 * count + 1)
 
 
 @pytest.mark.slow
