@@ -21,6 +21,7 @@ from snaprt.state import (  # noqa: F401  # imported for what they register
     classes,
     code,
     contexts,
+    dropped,
     exceptions,
     functions,
     iterator_tools,

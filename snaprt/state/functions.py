@@ -339,5 +339,18 @@ def reduce_mapping_proxy(proxy: Any, dumping: Dumping) -> Reduced:
     return type(proxy), (under,)
 
 
+_LOCALS: Any = type((lambda: sys._getframe().f_locals)())
+
+
+def reduce_frame_locals(proxy: Any, dumping: Dumping) -> Reduced:
+    """From 3.13 on `f_locals` is a view of a frame, which libraries keep to look up names of annotations: it
+    travels as the dict that it was until then."""
+    return dict, (), None, None, iter(dict(proxy).items())
+
+
+if _LOCALS is not dict:
+    reducer(_LOCALS)(reduce_frame_locals)
+
+
 def class_dict(owner: type) -> Any:
     return owner.__dict__

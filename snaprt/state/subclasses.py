@@ -90,7 +90,7 @@ def _fill_default(obj: Any, keys: tuple[Any, ...], values: tuple[Any, ...]) -> N
 _FACTORY: Any = collections.defaultdict.__dict__["default_factory"]
 _MAXLEN: Any = collections.deque.__dict__["maxlen"]
 
-_BASES: dict[type, _Base] = {
+BASES: dict[type, _Base] = {
     object: _Base(_hooks()),
     types.SimpleNamespace: _Base(_hooks("__init__", "__new__", "__setattr__")),
     dict: _Base(
@@ -160,7 +160,7 @@ def written_in_python(cls: type) -> bool:
 def base_of(cls: type) -> type | None:
     """The builtin type that lays out the instances of a Python class, if it is one that is known here."""
     base: type | None = cls
-    while base is not None and base not in _BASES:
+    while base is not None and base not in BASES:
         if not written_in_python(base):
             return None
         base = base.__base__
@@ -170,14 +170,14 @@ def base_of(cls: type) -> type | None:
 @reducers.fallback
 def reducer_for(cls: type) -> Reducer | None:
     """What rebuilds instances of the class, if it is a Python class with code in pickle's way."""
-    if cls in _BASES:
+    if cls in BASES:
         return None
     base = base_of(cls)
     if base is None:
         return None
     below = mro(base)
     own = [each for each in mro(cls) if each not in below]
-    if any(_says_how(each, base) for each in own) or not _needs(cls, _BASES[base], own):
+    if any(_says_how(each, base) for each in own) or not _needs(cls, BASES[base], own):
         return None
     return _reducer(base)
 
@@ -223,7 +223,7 @@ def _takes_nothing(cls: Any) -> bool:
 
 
 def _reducer(base: type) -> Reducer:
-    ways = _BASES[base]
+    ways = BASES[base]
 
     def reduce(obj: Any, dumping: Dumping) -> Reduced:
         cls = type(obj)
@@ -292,7 +292,7 @@ def fill(obj: Any, state: State) -> None:
     items, values, names, held = state
     base = base_of(type(obj))
     if base is not None:
-        _BASES[base].fill(obj, items, values)
+        BASES[base].fill(obj, items, values)
     set_attributes(obj, names, held)
 
 

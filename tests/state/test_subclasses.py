@@ -3,11 +3,22 @@ that code runs."""
 
 from __future__ import annotations
 
+import array
 import collections
 import copyreg
+import datetime
+import decimal
+import fractions
+import functools
+import io
+import ipaddress
+import itertools
+import pathlib
 import random
+import sys
 import threading
 import types
+import uuid
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -333,3 +344,91 @@ def test_what_cant_travel_is_found_by_its_name_in_any_such_instance() -> None:
     ):
         with pytest.raises(snaprt.NotSerialisable, match=path + ": threading.Lock"):
             state.dump(saved)
+
+
+def _lasting(value: Any) -> Any:
+    """What of a value compares equal to that of its copy."""
+    return list(value) if hasattr(value, "__next__") else value
+
+
+OF_LIBRARIES: dict[type, tuple[Any, ...]] = {
+    datetime.datetime: (2020, 1, 2, 3),
+    datetime.date: (2020, 1, 2),
+    datetime.time: (1, 2),
+    datetime.timedelta: (1, 2),
+    decimal.Decimal: ("1.50",),
+    fractions.Fraction: (1, 3),
+    pathlib.PurePosixPath: ("/a", "b"),
+    ipaddress.IPv4Address: ("1.2.3.4",),
+    ipaddress.IPv6Network: ("::/64",),
+    uuid.UUID: ("12345678123456781234567812345678",),
+    array.array: ("i", [1, 2]),
+    io.BytesIO: (b"bytes",),
+    map: (str, [1, 2]),
+    filter: (None, [0, 1]),
+    zip: ([1], [2]),
+    enumerate: ("ab",),
+    functools.partial: (int, "3"),
+}
+if sys.version_info < (3, 14):
+    OF_LIBRARIES |= {itertools.chain: ([1], [2]), itertools.islice: ([1, 2, 3], 2), itertools.repeat: (1, 2)}
+
+
+@pytest.mark.parametrize("base", OF_LIBRARIES, ids=lambda base: base.__name__)
+def test_a_librarys_subclass_keeps_attributes_that_its_own_pickling_leaves_out(base: Any) -> None:
+    class Sub(base):  # type: ignore[misc]  # any of them
+        pass
+
+    saved = Sub(*OF_LIBRARIES[base])
+    vars(saved).update(note=["kept"], me=saved)
+    back = again(saved)
+    assert type(back).__name__ == "Sub"
+    assert vars(back)["note"] == ["kept"]
+    assert vars(back)["me"] is back
+    if base not in (io.BytesIO, functools.partial):
+        assert _lasting(back) == _lasting(base(*OF_LIBRARIES[base]))
+
+
+@pytest.mark.parametrize(
+    "base",
+    [datetime.datetime, datetime.timedelta, decimal.Decimal, fractions.Fraction, pathlib.PurePosixPath],
+)
+def test_a_librarys_subclass_is_made_by_the_librarys_constructor_and_keeps_its_slots(base: Any) -> None:
+    class Sub(base):  # type: ignore[misc]  # any of them
+        __slots__ = ("unit",)
+
+        def __new__(cls, *args: Any, unit: str) -> Any:
+            made = base.__new__(cls, *args)
+            if base.__init__ is not object.__init__:
+                base.__init__(made, *args)
+            made.unit = unit
+            return made
+
+        def __init__(self, *args: Any, unit: str) -> None:
+            pass
+
+    saved = Sub(*OF_LIBRARIES[base], unit="kg")
+    back = again(saved)
+    assert back.unit == "kg"
+    assert str(back) == str(base(*OF_LIBRARIES[base]))
+
+
+def test_a_counter_goes_on_from_where_it_stood_with_its_attributes() -> None:
+    class Numbers(itertools.count):
+        pass
+
+    saved = Numbers(5)
+    saved.note = "kept"  # type: ignore[attr-defined]  # an attribute of this instance alone
+    next(saved)
+    back = again(saved)
+    assert (type(back).__name__, back.note, next(back)) == ("Numbers", "kept", 6)
+
+
+def test_what_a_subclass_says_of_its_attributes_is_heeded() -> None:
+    class Day(datetime.date):
+        def __reduce__(self) -> Any:
+            return Day, (self.year, self.month, self.day)
+
+    saved = Day(2020, 1, 2)
+    saved.note = threading.Lock()  # type: ignore[attr-defined]  # an attribute of this instance alone
+    assert not vars(again(saved))
