@@ -6,6 +6,7 @@ None of these packages is imported here. This file doesn't know how the table is
 from __future__ import annotations
 
 from enum import Enum
+from mmap import mmap
 from pathlib import PurePath
 from typing import Any
 
@@ -32,6 +33,14 @@ from snaprt.state.kinds import (
 def _unread(obj: Any) -> bool:
     """A response whose body is still on the wire."""
     return not (obj.is_closed and hasattr(obj, "_content"))
+
+
+def _mapped(array: Any) -> bool:
+    """Whether an array lies in a memory map: it, or what it is a part of."""
+    held = array.base
+    while held is not None and not isinstance(held, mmap):
+        held = held.obj if type(held) is memoryview else getattr(held, "base", None)
+    return held is not None
 
 
 def _is_trio(cls: type) -> bool:
@@ -259,6 +268,12 @@ PACKAGES: tuple[Kind, ...] = (
         DATABASE,
     ),
     # --- memory and native code -------------------------------------------------------------------
+    Kind(
+        "array in a memory map",
+        ("numpy:ndarray",),
+        "copy what you need of it with numpy.array(...) before the await, or map it inside a tool",
+        when=_mapped,
+    ),
     Kind("cffi pointer or library", named("_cffi_backend:_CDataBase CData Lib"), NATIVE),
     Kind(
         "compressor or decompressor",

@@ -7,7 +7,6 @@ is no signature: like pickles, load only what you trust (a run's records are sig
 from __future__ import annotations
 
 import hashlib
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 from snaprt import frames
@@ -24,8 +23,7 @@ def dumps(coro: Any) -> bytes:
     The coroutine stays as it is and can go on. Raises NotSerialisable if it holds what can't travel,
     NotCapturable if it can't be frozen now, TypeError for anything but a coroutine or generator.
     """
-    if type(coro) not in (CoroutineType, GeneratorType, AsyncGeneratorType):
-        raise TypeError(f"snaprt.dumps takes a coroutine, not {type(coro).__name__}")
+    _check(coro, "dumps")
     payload = bytes(pickling.dump(coro))
     return b"".join((_MAGIC, hashlib.blake2b(payload, digest_size=_DIGEST).digest(), payload))
 
@@ -50,6 +48,13 @@ def release(coro: Any) -> None:
     """Drops a suspended coroutine, and every frame that it holds, without running any of their code.
 
     `finally` blocks, `with` exits and `except GeneratorExit` don't run: the run hasn't ended, it sleeps.
+    Raises TypeError for anything but a coroutine or generator.
     """
+    _check(coro, "release")
     for frame in suspended.held_frames(coro):
         frames.release(frame)
+
+
+def _check(coro: Any, function: str) -> None:
+    if type(coro) not in suspended.FRAMES:
+        raise TypeError(f"snaprt.{function} takes a coroutine, not {type(coro).__name__}")

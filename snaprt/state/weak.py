@@ -28,10 +28,10 @@ def reduce_reference(reference: Any, dumping: Dumping) -> Reduced:
     cls = type(reference)
     if cls is weakref.WeakMethod:
         if target is None:
-            return dead, ()
+            return dead_method, ()
         dumping.weak_references.append((reference, target.__self__))
         if dumping.placeholders:
-            return dead, ()
+            return dead_method, ()
         return cls, (target,)
     if target is None:
         return dead, ()
@@ -55,9 +55,16 @@ def set_vars(obj: Any, names: dict[str, Any]) -> None:
 class _Gone:
     """What a weak reference that is dead once referred to."""
 
+    def gone(self) -> None:
+        pass
+
 
 def dead() -> Any:
     return weakref.ref(_Gone())
+
+
+def dead_method() -> Any:
+    return weakref.WeakMethod(_Gone().gone)
 
 
 @reducer(weakref.WeakSet)

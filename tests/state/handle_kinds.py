@@ -528,6 +528,27 @@ def _(w: Workshop) -> Any:
     return trio.open_memory_channel(1)[0]
 
 
+@handle("mapped_array", "array in a memory map")
+def _(w: Workshop) -> Any:
+    import numpy
+
+    return numpy.memmap(w.folder / "mapped", shape=(3,), mode="w+")
+
+
+@handle("part_of_mapped_array", "array in a memory map")
+def _(w: Workshop) -> Any:
+    import numpy
+
+    return numpy.asarray(numpy.memmap(w.folder / "mapped", shape=(3,), mode="w+"))[1:]
+
+
+@handle("array_over_map", "array in a memory map")
+def _(w: Workshop) -> Any:
+    import numpy
+
+    return numpy.frombuffer(memoryview(mmap.mmap(-1, 10)), dtype="u1")
+
+
 # --- threads and processes --------------------------------------------------------------------------
 
 

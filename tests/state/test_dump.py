@@ -292,7 +292,9 @@ def test_a_running_coroutine_is_refused():
 
 
 @pytest.mark.parametrize("thing", [1, holding, "x", [1]])
-def test_dumps_takes_coroutines_only(thing):
+def test_dumps_and_release_take_coroutines_only(thing):
+    with pytest.raises(TypeError, match=r"snaprt\.release takes a coroutine"):
+        state.release(thing)
     with pytest.raises(TypeError, match="takes a coroutine"):
         state.dumps(thing)
 

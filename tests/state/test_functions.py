@@ -303,7 +303,8 @@ def test_changed_code_is_refused_with_both_sides(tmp_path, monkeypatch):
         "waiting": state.dump(waiting := module.waiting()).parts,
     }
     for parts in dumped.values():
-        state.release(state.load([*parts]))
+        for frame in state.held_frames(state.load([*parts])):
+            frames.release(frame)
     after = (
         BEFORE.replace("return a\n", "return a + 1\n")
         .replace("n + m", "n - m")
@@ -340,6 +341,9 @@ def test_weak_references_to_what_the_state_holds_are_kept_and_dead_ones_stay_dea
     assert to_class() is sample.Thing
     again, method = twin((thing, weakref.WeakMethod(thing.method)))
     assert method().__self__ is again
+    gone = twin(weakref.WeakMethod(sample.Thing(1).method))
+    assert type(gone) is weakref.WeakMethod
+    assert gone() is None
     again, proxy = twin((thing, weakref.proxy(thing)))
     again.value = 9
     assert proxy.value == 9

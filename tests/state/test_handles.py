@@ -399,7 +399,8 @@ def test_plain_things_are_never_refused(name: str) -> None:
 def test_arrays_and_responses_that_are_read_are_never_refused() -> None:
     httpx = pytest.importorskip("httpx", reason="httpx isn't installed")
     numpy = pytest.importorskip("numpy", reason="numpy isn't installed")
-    for thing in (httpx.Response(200, content=b"x"), numpy.arange(3), numpy.float64(1)):
+    over_bytes = numpy.frombuffer(memoryview(b"bytes"), dtype="u1")
+    for thing in (httpx.Response(200, content=b"x"), numpy.arange(3)[1:], numpy.float64(1), over_bytes[1:]):
         assert handles.refuse(thing) is None
         assert found_in(as_local, thing) == []
 
