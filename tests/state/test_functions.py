@@ -29,6 +29,7 @@ import zoneinfo
 import pytest
 
 import snaprt.state as state
+from snaprt import frames
 from snaprt.errors import CodeChanged, NotSerialisable
 from snaprt.state import anchors
 from snaprt.state import code as codes
