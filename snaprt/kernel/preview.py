@@ -12,6 +12,8 @@ import reprlib
 from enum import Enum
 from typing import Any
 
+from snaprt.kernel.interrupts import is_ctrl_c
+
 LIMIT = 2048
 """Characters of JSON, roughly, up to which a value is shown in full: a screenful."""
 
@@ -51,7 +53,9 @@ def shorten(value: Any) -> str:
         return text if len(value) <= _SHOWN else text + "…"
     try:
         text = _short.repr(value)
-    except Exception as error:
+    except BaseException as error:
+        if is_ctrl_c(error):
+            raise
         return f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
@@ -60,9 +64,11 @@ def in_words(error: BaseException) -> str:
     """An exception in a line. Its own text may be what fails."""
     try:
         text = shorten(str(error))
-    except Exception as failure:
+    except BaseException as failure:
+        if is_ctrl_c(failure):
+            raise
         text = f"<its text raises {type(failure).__name__}>"
-    return f"{type(error).__name__}: {text}"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _size(value: Any) -> str:
@@ -116,7 +122,9 @@ def _fields(value: Any, names: dict[str, Any]) -> dict[str, Any]:
         return {
             name: getattr(value, name) for name, each in names.items() if each.repr and hasattr(value, name)
         }
-    except Exception:  # a field may be a property
+    except BaseException as error:  # a field may be a property
+        if is_ctrl_c(error):
+            raise
         raise _NotShowable from None
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from snaprt.kernel.interrupts import is_ctrl_c
 from snaprt.kernel.preview import in_words
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
@@ -64,7 +65,9 @@ def fit(expected: Any, value: Any) -> Any:
         raise WrongAnswer(
             "; ".join(f"{_place(each['loc'])}{each['msg']}" for each in error.errors(include_url=False))
         ) from error
-    except (Exception, SystemExit) as error:  # what a validator raises is about this answer, whatever it is
+    except BaseException as error:  # what a validator raises is about this answer, whatever it is
+        if is_ctrl_c(error):
+            raise
         raise WrongAnswer(in_words(error)) from error
 
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from snaprt.errors import UsageError
+from snaprt.kernel.interrupts import is_ctrl_c
+from snaprt.runtime.failing import rebuilding
 
 Agent = Callable[..., Any]
 
@@ -56,7 +58,9 @@ def rules_of(agent: Any) -> dict[str, Any]:
     rules = mark.get("rules") or {}
     try:
         found = rules() if callable(rules) else rules
-    except Exception as error:
+    except BaseException as error:
+        if is_ctrl_c(error):
+            raise
         raise UsageError(f"The rules of agent {name_of(agent)} can't be had: {error!r}.") from error
     if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
         raise UsageError(
@@ -87,7 +91,8 @@ def today(target: str, agent: Agent | None) -> Agent | None:
     found: Any = sys.modules.get(module)
     if found is None:
         try:
-            found = importlib.import_module(module)
+            with rebuilding(f"The module {module} of the agent"):
+                found = importlib.import_module(module)
         except (ImportError, ValueError):
             return None
     for part in qualname.split("."):

@@ -23,9 +23,10 @@ import anyio.to_thread
 import tenacity
 
 from snaprt import state
-from snaprt.errors import CallFailed, NotRestorable, NotSerialisable
+from snaprt.errors import NotRestorable, NotSerialisable
 from snaprt.kernel import Call
 from snaprt.kernel.preview import in_words
+from snaprt.runtime.failing import OF_LOOPS, failure, own
 from snaprt.state import paths, resources
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds between the attempts of one step
@@ -100,8 +101,8 @@ async def carry_out(call: Call, namespaces: Namespaces) -> Arrival:
         if call.effect == "write":
             raise Unanswered from raised
         error = TimeoutError(str(raised))
-    except (Exception, SystemExit, GeneratorExit) as raised:  # a tool's own failure, not this process's end
-        error = raised
+    except BaseException as raised:  # a tool's own failure, not this process's end
+        error = own(raised, f"{call.tool} (step {call.step})")
     return arrival(call, value, error, started, time.time(), namespaces, tuple(failed))
 
 
@@ -180,8 +181,8 @@ async def invoke(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     def call() -> Any:
         try:
             return fn(*args, **kwargs)
-        except KeyboardInterrupt as raised:  # no Ctrl-C reaches a worker thread: it is the tool's own
-            raise CallFailed(f"{getattr(fn, '__qualname__', fn)} raised KeyboardInterrupt.") from raised
+        except OF_LOOPS as raised:  # neither a Ctrl-C nor a cancellation reaches a worker thread
+            raise failure(raised, str(getattr(fn, "__qualname__", fn))) from raised
 
     # A thread can't be stopped; one that nobody waits for any more is left to end by itself.
     value = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)

@@ -22,6 +22,7 @@ from snaprt.errors import CallFailed
 from snaprt.kernel import Call, Done, NotDone
 from snaprt.kernel.preview import in_words, preview
 from snaprt.runtime.calls import invoke
+from snaprt.runtime.failing import own
 from snaprt.runtime.outcomes import Waiting
 from snaprt.state import resources
 
@@ -128,8 +129,8 @@ async def reconciled(call: Call) -> Settled | Retry | str:
     try:
         args, kwargs = resources.real(call.args), resources.real(dict(call.kwargs))
         found = await invoke(call.reconcile, (call.key, *args), kwargs)
-    except Exception as error:
-        return f"reconcile raised {in_words(error)}"
+    except BaseException as error:
+        return f"reconcile raised {in_words(own(error, 'reconcile'))}"
     if isinstance(found, Done):
         return Settled(found.value)
     if isinstance(found, NotDone):

@@ -48,6 +48,7 @@ from snaprt.kernel import (
     Refused,
     Result,
 )
+from snaprt.kernel.interrupts import is_ctrl_c
 from snaprt.runtime.calls import Arrival, arrival
 from snaprt.runtime.doubts import Doubt, Doubts, Retry, Settled
 from snaprt.runtime.endings import ending
@@ -236,11 +237,14 @@ class Driver:
                 await anyio.sleep(0)  # the agent polls: let what it polls for arrive
 
     def _advance(self) -> Sequence[Command]:
-        try:
-            return self.kernel.advance()
-        except SystemExit:
-            # The agent's own `sys.exit`: the run fails with it, this process isn't the agent's to end.
-            return self.kernel.advance()
+        while True:
+            try:
+                return self.kernel.advance()
+            except (SystemExit, KeyboardInterrupt) as raised:
+                # The agent's own: the task fails with it, and its group and root again; this process
+                # isn't the agent's to end.
+                if is_ctrl_c(raised):
+                    raise
 
     async def _announce(self, calls: list[Call], suspensions: list[str]) -> None:
         """Save the moment at which these were issued, then start the calls."""

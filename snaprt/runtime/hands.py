@@ -6,9 +6,7 @@ is the driver's protocol."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -16,10 +14,9 @@ import anyio
 import anyio.from_thread
 from anyio.abc import TaskGroup
 
-from snaprt.errors import CallFailed
 from snaprt.kernel import Call, Kernel
 from snaprt.kernel.waiting import EMITTER, cancel_child, start_child
-from snaprt.runtime.calls import Arrival, Unanswered, apart, arrival, carry_out
+from snaprt.runtime.calls import Arrival, Unanswered, apart, carry_out
 from snaprt.runtime.emitting import Events
 from snaprt.runtime.family import Family
 from snaprt.runtime.opened import OpenResources
@@ -75,12 +72,6 @@ class Hands:
                 self.arrived.append(came)  # looked up now: the list was another one when the call began
         except Unanswered:
             self.unanswered.append(call)
-        except asyncio.CancelledError:
-            if _asked_to_cancel():
-                raise
-            error = CallFailed(f"{call.tool} (step {call.step}) was cancelled from inside.")
-            now = time.time()
-            self.arrived.append(arrival(call, None, error, now, now, {}))
         finally:
             self._scopes.pop(call.step, None)
             self._poke()
@@ -106,12 +97,3 @@ class Hands:
         for scope in list(self._scopes.values()):
             scope.cancel()
         self._scopes.clear()
-
-
-def _asked_to_cancel() -> bool:
-    """Whether somebody cancelled this very task; else a tool let a cancellation of its own get out."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        return False  # a trio host, which cancels by another exception
-    return task is None or task.cancelling() > 0

@@ -20,6 +20,7 @@ from snaprt import state
 from snaprt.errors import NotSerialisable
 from snaprt.kernel import Answer, Cancel, Event, Kernel, Message, Mistaken
 from snaprt.kernel.questions import WrongAnswer, is_name
+from snaprt.runtime.failing import rebuilding
 from snaprt.runtime.patience import patiently
 from snaprt.store import Log
 from snaprt.store.inbox import Given
@@ -59,7 +60,8 @@ def opened(kernel: Kernel, letter: Letter) -> Taken:
     """Read a letter and hold it against what was asked. Raises NotRestorable for a value of a class that
     can't be had here: it stays where it is, for a process that can."""
     wanted, at = letter.wanted, letter.given.at
-    value, by = state.load(letter.given.data, joining=kernel.namespaces)
+    with rebuilding("What was put in"):
+        value, by = state.load(letter.given.data, joining=kernel.namespaces)
     about = {"by": by, "at": at}
     if wanted.suspension is not None:
         about = {"suspension": wanted.suspension, **about}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from snaprt.errors import ResourceUnavailable
+from snaprt.runtime.failing import own
 from snaprt.state import resources
 
 
@@ -24,8 +25,8 @@ class OpenResources:
         """Open the real thing; gives the error where that fails."""
         try:
             await resources.open_handle(stand_in)
-        except Exception as error:
-            return error
+        except BaseException as error:
+            return own(error, f"the resource {resources.resource_of(stand_in).__name__}")
         self.stand_ins.append(stand_in)
         return None
 
@@ -34,8 +35,8 @@ class OpenResources:
         self.stand_ins = [each for each in self.stand_ins if each is not stand_in]
         try:
             await resources.close_handle(stand_in)
-        except Exception as error:
-            return error
+        except BaseException as error:
+            return own(error, f"the resource {resources.resource_of(stand_in).__name__}")
         return None
 
     async def reopen(self, stand_ins: Iterable[resources.StandIn]) -> None:

@@ -21,6 +21,7 @@ from snaprt.records import Header, Record
 from snaprt.runtime import mail
 from snaprt.runtime.agents import Agent, rules_of
 from snaprt.runtime.doubts import Doubt
+from snaprt.runtime.failing import rebuilding
 from snaprt.runtime.rerun import Recorded, Rerun
 from snaprt.store import Log
 
@@ -107,8 +108,13 @@ def restore(log: Log, retry: bool = False, clock: Callable[[], float] = time.tim
     """The newest whole state with everything fed that was recorded after it.
 
     Errors recorded before a `retry` (this one, or one that the log tells of) are void: those steps are called
-    again. Raises CodeChanged, Damaged, WrongKey.
+    again. Raises CodeChanged, NotRestorable, Damaged, WrongKey.
     """
+    with rebuilding(f"Run {log.run}"):
+        return _restored(log, retry, clock)
+
+
+def _restored(log: Log, retry: bool, clock: Callable[[], float]) -> Restored:
     newest = log.newest_state()
     since = newest.header.number if newest is not None else 1
     headers = log.headers(since)

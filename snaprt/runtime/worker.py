@@ -31,6 +31,9 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from snaprt.errors import Fenced, RunBusy, SnaprtError, UnknownRun, UsageError
+from snaprt.kernel.interrupts import is_ctrl_c
+from snaprt.kernel.preview import in_words
+from snaprt.runtime.failing import place_of
 from snaprt.runtime.outcomes import Outcome
 from snaprt.runtime.patience import patiently
 from snaprt.store import Hint, Removed, Store
@@ -311,4 +314,11 @@ def _import(module: str) -> None:
         raise UsageError(
             f"The module {module!r} of agents can't be imported here: {error}. Name it as `import` does, and "
             "start the worker in the folder it stands in, or install it."
+        ) from error
+    except BaseException as error:
+        if is_ctrl_c(error):
+            raise
+        raise UsageError(
+            f"The module {module!r} of agents can't be imported here: it raised {in_words(error)}"
+            f"{place_of(error)}. Mend that, and start the worker again."
         ) from error
