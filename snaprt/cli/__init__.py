@@ -10,6 +10,7 @@ The floor that knows people. Each file has one idea:
 - `changes`: what is new between two looks at a run
 - `screen`: where that goes: JSON lines, plain lines, or a live display
 - `views`: how runs, steps, questions and results look to a person
+- `foreign`: text that isn't ours, shown and never obeyed
 - `failures`: from an exception to one paragraph and an exit code
 - `demo`: the tour
 

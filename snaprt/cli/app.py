@@ -18,6 +18,7 @@ import typer
 
 import snaprt
 from snaprt.cli import failures, fleet, keeping, output, people, watch
+from snaprt.cli.foreign import Text, visible
 from snaprt.cli.options import Debug, Early, Json, RunId, Store, Suspension, leave
 from snaprt.cli.options import settings as settings_of
 from snaprt.errors import SnaprtError, UnknownSuspension, UsageError
@@ -391,13 +392,13 @@ def _tell(error: Exception, *, debug: bool, as_json: bool) -> int:
     if isinstance(error, session.AgentFailed):
         failed = error.failed
         if debug:
-            sys.stderr.write(failed.traceback)
+            sys.stderr.write(visible(failed.traceback))
         _say(failures.agent_paragraph(failed))
         return failures.agent_exit_code(failed.error)
     told = isinstance(error, session.Told)
     cause: BaseException = error.error if isinstance(error, session.Told) else error
     if debug:
-        traceback.print_exception(cause)
+        sys.stderr.write(visible("".join(traceback.format_exception(cause))))
     if as_json and not told:
         screen.JsonLines().refused(None, cause)
     _say(failures.paragraph(cause))
@@ -416,8 +417,6 @@ def _tell_misuse(error: Any) -> int:
 
 
 def _say(text: str) -> None:
-    from rich.text import Text
-
     output.console(stderr=True).print(Text.assemble(("snaprt: ", "bold red"), text), soft_wrap=True)
 
 

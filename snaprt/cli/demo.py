@@ -22,9 +22,9 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from snaprt.cli import failures, page, views
+from snaprt.cli.foreign import Text
 from snaprt.cli.output import console, put
 from snaprt.cli.session import Settings, local_folder, with_runtime
 from snaprt.errors import SnaprtError

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snaprt.cli import failures, output
+from snaprt.cli.foreign import one_line
 from snaprt.cli.options import Debug, Json, Store, leave, settings
 
 if TYPE_CHECKING:
@@ -138,7 +139,8 @@ class Told:
             if self._as_json:
                 output.print_json(facts)
             else:
-                self._out.print(f"{time.strftime('%H:%M:%S')}  {text}", soft_wrap=True)
+                below = text.replace("\n", "\n" + " " * 10)  # no line but the first looks like one of ours
+                self._out.print(f"{time.strftime('%H:%M:%S')}  {below}", soft_wrap=True)
                 self._out.file.flush()
         except BrokenPipeError:
             self.gone.set()
@@ -155,6 +157,6 @@ def _line(outcome: Outcome) -> str:
         case Failed():
             return f"failed {failures.agent_paragraph(outcome)}"
         case Cancelled(run=run, reason=reason):
-            return f"cancelled {run}" + (f": {reason}" if reason else "")
+            return f"cancelled {run}" + (f": {one_line(reason)}" if reason else "")
         case _:
             return f"completed {outcome.run}"

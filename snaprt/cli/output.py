@@ -11,7 +11,8 @@ from contextlib import contextmanager, redirect_stdout
 from typing import IO, Any, cast
 
 from rich.console import Console, RenderableType
-from rich.text import Text
+
+from snaprt.cli.foreign import Text, visible, visible_json
 
 # Into a pipe, lines are as long as they need to be: whoever reads them cuts them.
 _WIDTH_OF_A_PIPE = 1000
@@ -36,7 +37,7 @@ def put(out: Console, *parts: RenderableType) -> None:
 def print_json(value: Any) -> None:
     """One value, one line, out at once: whoever reads is a program that waits for it."""
     out = _reserved[-1] if _reserved else sys.stdout
-    out.write(json.dumps(value, ensure_ascii=out.encoding.lower() != "utf-8") + "\n")
+    out.write(visible_json(json.dumps(value, ensure_ascii=out.encoding.lower() != "utf-8")) + "\n")
     out.flush()
 
 
@@ -76,6 +77,9 @@ _reserved: list[Any] = []
 
 
 class _Console(Console):
+    def render_str(self, text: str, **options: Any) -> Any:
+        return super().render_str(visible(text), **options)
+
     def on_broken_pipe(self) -> None:
         # rich would end the process here, and not quietly; `run_command_line` knows what to do.
         raise BrokenPipeError

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from snaprt.cli import views
 from snaprt.cli.changes import as_json
+from snaprt.cli.foreign import Text
 from snaprt.cli.views import Marks, indented, moment, resume_command, store_words
 from snaprt.runtime import shapes
 
@@ -96,7 +96,7 @@ def question(
     return [
         *parts,
         Text("  answer with" + (" one of" if len(answers) > 1 else ""), style="dim"),
-        *(Text(f"    {command}", style="bold") for command in commands),
+        *(Text("    " + command.replace("\n", " "), style="bold") for command in commands),
     ]
 
 

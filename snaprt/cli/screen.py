@@ -14,11 +14,11 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
-from rich.text import Text
 
 from snaprt.cli import page, views
 from snaprt.cli.changes import Summary, as_json, changes
 from snaprt.cli.failures import words
+from snaprt.cli.foreign import Text, one_line
 from snaprt.cli.output import console, print_json, put
 from snaprt.runtime import Cancelled, Completed, Failed, Suspended
 
@@ -146,12 +146,12 @@ class Lines:
             return Text.assemble(stamp, "plan  ", views.plan_line(event["plan"], self._marks))
         under_way = event["status"] == "pending"
         mark = self._marks.of("running" if under_way else event["status"])
-        text = Text.assemble(stamp, mark, f" step {event['step']}  {event['tool']}")
+        text = Text.assemble(stamp, mark, f" step {event['step']}  {one_line(event['tool'])}")
         said = event.get("error", event.get("output"))
         if not under_way:
             text.append(f"  {event['status']}", style="dim")
         if said is not None:
-            words = " ".join(views.value_text(said).plain.split())
+            words = one_line(views.value_text(said).plain)
             text.append(f": {words if len(words) <= 100 else words[:99] + '…'}")
         return text
 
@@ -196,7 +196,7 @@ class Terminal(Lines):
         table = Table.grid(padding=(0, 1))
         for step in running[:_SHOWN_TOOLS]:
             took = views.age(time.monotonic() - self._since[step["id"]])
-            table.add_row(self._spinner, Text(str(step["tool"])), Text(took, style="dim"))
+            table.add_row(self._spinner, Text(one_line(str(step["tool"]))), Text(took, style="dim"))
         if running:
             parts.append(views.indented(table, 4))
         if len(running) > _SHOWN_TOOLS:
@@ -205,7 +205,7 @@ class Terminal(Lines):
         ended = sum(step["status"] != "pending" for step in steps)
         foot = Text(f"  {clock}", style="dim")
         if self._seen.get("current_step"):
-            foot.append(f"  {self._seen['current_step']}")
+            foot.append(f"  {one_line(str(self._seen['current_step']))}")
         if steps:
             foot.append(f"  {ended} of {len(steps)} steps", style="dim")
         if self._stopping:
@@ -267,7 +267,7 @@ def _ending(outcome: Outcome, marks: views.Marks, store: str | None, took: str) 
         case Failed(run=run):
             return [_headline(marks, "failed", run, took)]
         case Cancelled(run=run, reason=reason):
-            return [_headline(marks, "cancelled", run, took + (f": {reason}" if reason else ""))]
+            return [_headline(marks, "cancelled", run, took + (f": {one_line(reason)}" if reason else ""))]
 
 
 def _headline(marks: views.Marks, status: str, run: str, rest: str) -> Text:

@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any, Protocol, Self
 
 from snaprt.cli import failures
+from snaprt.cli.foreign import guard_log
 from snaprt.cli.screen import Screen, screen
 from snaprt.errors import MissingExtra, MissingKey, SnaprtError, StoreError, UnknownRun, UsageError
 from snaprt.runtime import Completed, Failed, Outcome, Run, RunInfo, Runtime, Suspended
@@ -105,6 +106,7 @@ def with_runtime(
     Only a command that `creates` runs may create a store: looking for runs shouldn't leave folders.
     `run` is the one that the command is about; if there's no such run, similar ones are named.
     """
+    guard_log()
     _refuse_memory(settings.url)
     if run is not None:
         checked_run(run)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
-from rich.text import Text
 
 from snaprt.cli.changes import as_json
+from snaprt.cli.foreign import Text, one_line
 
 if TYPE_CHECKING:
     from snaprt.runtime import RunInfo, Waiting
@@ -59,8 +59,8 @@ def plan_line(plan: Iterable[Mapping[str, Any]], marks: Marks) -> Text:
 
 
 def plan_entry(entry: Mapping[str, Any], marks: Marks) -> Text:
-    note = f" ({entry['note']})" if entry.get("note") else ""
-    return Text.assemble(marks.of(entry["status"]), " ", str(entry["name"]), (note, "dim"))
+    note = f" ({one_line(str(entry['note']))})" if entry.get("note") else ""
+    return Text.assemble(marks.of(entry["status"]), " ", one_line(str(entry["name"])), (note, "dim"))
 
 
 def runs_table(runs: Sequence[RunInfo], marks: Marks, now: float) -> Table:
@@ -222,7 +222,7 @@ def payload_text(payload: Any) -> Text:
         return value_text(payload)
     lines: list[Text] = []
     for key, value in payload.items():
-        label = Text(f"{key}: ", style="cyan")
+        label = Text(f"{one_line(str(key))}: ", style="cyan")
         if isinstance(value, str) and "\n" in value:
             body = "\n".join(f"  {line}".rstrip() for line in _bounded(value.strip("\n")).splitlines())
             lines.append(Text.assemble(label, "\n", body))
@@ -312,4 +312,4 @@ def _cut(text: str) -> Text:
 def _one_line(value: Any) -> str:
     if value is None:
         return ""
-    return " ".join((value if isinstance(value, str) else value_text(value).plain).split())
+    return one_line(value if isinstance(value, str) else value_text(value).plain)

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snaprt.cli import failures, output
+from snaprt.cli.foreign import Text, one_line
 from snaprt.cli.options import Debug, Json, RunId, Store, leave, settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rich.console import Console
-    from rich.text import Text
 
     from snaprt.runtime import RunEvent, Runtime
 
@@ -99,8 +99,6 @@ class Printed:
         if self._as_json:
             output.print_json(event_object(event))
             return
-        from rich.text import Text
-
         day = datetime.datetime.fromtimestamp(event.at).date()
         if day != self._day:
             self._day = day
@@ -111,11 +109,10 @@ class Printed:
 
 def event_line(event: RunEvent) -> Text:
     """`22:15:04  returned   step 1  look`"""
-    from rich.text import Text
-
     time = datetime.datetime.fromtimestamp(event.at).strftime("%H:%M:%S")
     style = _STYLES.get(event.kind, "bold")
-    text = Text.assemble((time, "dim"), "  ", (f"{event.kind:<11}", style), " ", _what(event))
+    what = _what(event).replace("\n", " ")
+    text = Text.assemble((time, "dim"), "  ", (f"{event.kind:<11}", style), " ", what)
     text.rstrip()
     return text
 
@@ -167,7 +164,7 @@ def _end(said: Mapping[str, Any]) -> str:
 def _line(value: Any) -> str:
     from snaprt.cli import views
 
-    text = " ".join(views.value_text(value).plain.split())
+    text = one_line(views.value_text(value).plain)
     return text if len(text) <= _VALUE else text[: _VALUE - 1] + "…"
 
 
