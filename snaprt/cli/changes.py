@@ -11,6 +11,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from snaprt.kernel.preview import shorten
+
 Summary = Mapping[str, Any]
 
 
@@ -26,12 +28,20 @@ def changes(run: str, before: Summary, now: Summary) -> Iterator[dict[str, Any]]
 
 
 def as_json(value: Any) -> Any:
-    """The value itself if JSON can say it, else `{"repr": …}`."""
+    """The value itself if JSON can say it, else `{"repr": …}`, which never fails either."""
     try:
         json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
-        return {"repr": repr(value)}
+    except Exception:  # a class derived from dict may raise anything
+        return {"repr": text_of(value)}
     return value
+
+
+def text_of(value: Any) -> str:
+    """The whole `repr`; of a value whose `repr` fails, as much as can be had."""
+    try:
+        return repr(value)
+    except Exception:
+        return shorten(value)
 
 
 def _step_event(run: str, step: dict[str, Any]) -> dict[str, Any]:

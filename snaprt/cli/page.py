@@ -76,8 +76,9 @@ def question(
     only = len(among) == 1
     over = now is not None and waiting.until is not None and waiting.until <= now
     payload, answers = waiting.payload, possible_answers(waiting)
-    if isinstance(payload, Mapping) and len(payload) > 1:
-        payload = {key: value for key, value in payload.items() if value is not answers}
+    facts = views.entries(payload)
+    if facts is not None and len(facts) > 1:
+        payload = {key: value for key, value in facts.items() if value is not answers}
     commands = [
         answer_command(run, store, None if only else waiting.suspension, answer) for answer in answers
     ]
@@ -139,8 +140,7 @@ def others(
 def possible_answers(waiting: Waiting) -> list[str]:
     """What the payload itself says under `answers` (JSON, or its pattern); else what fits the type that is
     asked for; else an approval."""
-    payload = waiting.payload
-    answers = payload.get("answers") if isinstance(payload, Mapping) else None
+    answers = (views.entries(waiting.payload) or {}).get("answers")
     if isinstance(answers, list) and answers and all(isinstance(answer, str) for answer in answers):
         return answers
     return ['{"approved": true}'] if waiting.answer is None else shapes.samples(waiting.answer)

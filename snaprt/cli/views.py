@@ -17,7 +17,7 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 
-from snaprt.cli.changes import as_json
+from snaprt.cli.changes import as_json, text_of
 from snaprt.cli.foreign import Text, one_line
 
 if TYPE_CHECKING:
@@ -218,11 +218,12 @@ def store_words(store: str | None) -> list[str]:
 
 def payload_text(payload: Any) -> Text:
     """A question's payload: an object's keys one by one, texts of several lines as they are."""
-    if not isinstance(payload, Mapping) or not payload or payload.keys() == {"preview", "size"}:
+    facts = entries(payload)
+    if not facts or facts.keys() == {"preview", "size"}:
         return value_text(payload)
     lines: list[Text] = []
-    for key, value in payload.items():
-        label = Text(f"{one_line(str(key))}: ", style="cyan")
+    for key, value in facts.items():
+        label = Text(f"{one_line(key if isinstance(key, str) else text_of(key))}: ", style="cyan")
         if isinstance(value, str) and "\n" in value:
             body = "\n".join(f"  {line}".rstrip() for line in _bounded(value.strip("\n")).splitlines())
             lines.append(Text.assemble(label, "\n", body))
@@ -233,11 +234,19 @@ def payload_text(payload: Any) -> Text:
     return Text("\n").join(lines)
 
 
+def entries(value: Any) -> dict[Any, Any] | None:
+    """A mapping's entries; None for anything else, and for a mapping of an agent's own that can't be read."""
+    try:
+        return dict(value) if isinstance(value, Mapping) else None
+    except Exception:
+        return None
+
+
 def value_text(value: Any) -> Text:
     """A result: text as it is, JSON as JSON, anything else by its repr."""
     if isinstance(value, str):
         return Text(_bounded(value))
-    if isinstance(value, Mapping) and value.keys() == {"preview", "size"}:
+    if type(value) is dict and value.keys() == {"preview", "size"}:
         return Text.assemble(str(value["preview"]), (f" ({value['size']})", "dim"))  # as summaries shorten
     shown = as_json(value)
     if shown is not value:

@@ -25,7 +25,15 @@ _DEPTH = 20
 _LONGEST_INT = 14_000
 """Bits of an int that Python turns into text: 4,300 digits, unless somebody raised that."""
 
-_short = reprlib.Repr()
+
+class _Short(reprlib.Repr):
+    def repr_int(self, value: int, level: int) -> str:
+        if value.bit_length() <= _LONGEST_INT:
+            return super().repr_int(value, level)
+        return f"<an int of about {round(value.bit_length() * 0.30103)} digits>"
+
+
+_short = _Short()
 _short.maxstring = _short.maxother = _short.maxlong = _SHOWN
 _short.maxlist = _short.maxtuple = _short.maxset = _short.maxfrozenset = _short.maxdict = _short.maxdeque = 20
 
@@ -42,16 +50,16 @@ def preview(value: Any, limit: int = LIMIT) -> Any:
     """`value` itself if it is JSON of at most `limit` characters, else `{"preview": text, "size": …}`."""
     try:
         return _copy(value, [limit], _DEPTH)
-    except _NotShowable:
+    except Exception:  # besides _NotShowable, whatever a class of the agent's raises when it is looked at
         return {"preview": shorten(value), "size": _size(value)}
 
 
 def shorten(value: Any) -> str:
     """The beginning of the text of `value`."""
-    if isinstance(value, (str, bytes, bytearray)):
-        text = str(value[:_SHOWN]) if isinstance(value, str) else repr(bytes(value[:_SHOWN]))
-        return text if len(value) <= _SHOWN else text + "…"
     try:
+        if isinstance(value, (str, bytes, bytearray)):
+            text = str(value[:_SHOWN]) if isinstance(value, str) else repr(bytes(value[:_SHOWN]))
+            return text if len(value) <= _SHOWN else text + "…"
         text = _short.repr(value)
     except BaseException as error:
         if is_ctrl_c(error):
@@ -72,12 +80,15 @@ def in_words(error: BaseException) -> str:
 
 
 def _size(value: Any) -> str:
-    if isinstance(value, str):
-        return f"{len(value)} characters"
-    if isinstance(value, (bytes, bytearray)):
-        return f"{len(value)} bytes"
-    if isinstance(value, (list, tuple, set, frozenset, dict)):
-        return f"{len(value)} items"
+    try:
+        if isinstance(value, str):
+            return f"{len(value)} characters"
+        if isinstance(value, (bytes, bytearray)):
+            return f"{len(value)} bytes"
+        if isinstance(value, (list, tuple, set, frozenset, dict)):
+            return f"{len(value)} items"
+    except Exception:  # a `__len__` of the agent's own
+        pass
     return type(value).__name__
 
 

@@ -149,3 +149,39 @@ def not_async() -> None: ...
 
 
 partly = functools.partial(echo, 1)
+
+
+class Unshowable:
+    """Like a record whose database is gone: to look at it fails."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+
+class Unreadable(dict[str, Any]):
+    """A mapping that can't be looked into."""
+
+    def items(self) -> Any:
+        raise RuntimeError("no items")
+
+    __len__ = __iter__ = keys = items
+
+
+async def returns_what_cannot_be_shown(which: str) -> Any:
+    return _UNSHOWABLE[which]()
+
+
+async def asks_what_cannot_be_shown(which: str) -> Any:
+    return await snaprt.suspend({"it": _UNSHOWABLE[which](), Unshowable(): 1, "answers": ["7"]})
+
+
+async def asks_only_what_cannot_be_shown(which: str) -> Any:
+    return await snaprt.suspend(_UNSHOWABLE[which]())
+
+
+_UNSHOWABLE: dict[str, Any] = {
+    "int": lambda: 10**5000,
+    "repr": Unshowable,
+    "inside": lambda: {"a": [10**5000, Unshowable()]},
+    "mapping": lambda: Unreadable(a=1),
+}

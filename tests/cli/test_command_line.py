@@ -491,3 +491,24 @@ def test_refusals_end_json_lines_too(tmp_path: Path) -> None:
     assert lines(done)[-1]["status"] == "refused"
     assert lines(done)[-1]["error"]["type"] == "UnknownRun"
     assert lines(done)[-1]["error"]["message"] in done.stderr
+
+
+# --- what can't be shown ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("which", ["int", "repr", "inside", "mapping"])
+def test_what_cannot_be_shown_ends_a_run_no_differently(tmp_path: Path, which: str) -> None:
+    for what, status in (("returns", "completed"), ("asks", "suspended"), ("asks_only", "suspended")):
+        agent = f"{AGENTS}:{what}_what_cannot_be_shown"
+        for words, run in ((["--json"], f"{what}-json"), ([], what)):
+            done = snaprt("run", agent, f"which={which}", "--run-id", run, *words, cwd=tmp_path)
+            assert (done.returncode, done.stderr) == (0, "")
+            if words:
+                assert lines(done)[-1]["status"] == status
+            else:
+                assert f"{run} {status}" in done.stdout
+        if what == "asks":
+            assert f"snaprt resume {run} --answer 7" in done.stdout
+        for words in (["show", what], ["show", what, "--json"], ["watch", what, "--no-follow"], ["ls"]):
+            done = snaprt(*words, cwd=tmp_path)
+            assert (done.returncode, done.stderr) == (0, "")

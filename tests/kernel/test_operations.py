@@ -382,6 +382,28 @@ def test_anything_else_is_shown_short_and_as_json(value: Any) -> None:
     assert len(json.dumps(shown)) < LIMIT * 2
 
 
+def test_a_long_int_is_shown_by_its_length_wherever_it_stands() -> None:
+    shown = preview({"a": [10**5000]})
+    assert "an int of about 5000 digits" in shown["preview"]
+
+
+def test_a_class_whose_every_method_fails_is_still_shown() -> None:
+    class Unreadable(dict[str, int]):
+        def items(self) -> Any:
+            raise RuntimeError("no items")
+
+        __len__ = __iter__ = keys = __repr__ = items
+
+    class Unsliceable(str):
+        def __getitem__(self, key: Any) -> Any:
+            raise RuntimeError("no items")
+
+        __len__ = __getitem__
+
+    for kind in (Unreadable, Unsliceable):
+        assert kind.__name__ in preview(kind())["preview"]
+
+
 def test_a_tuple_shows_as_a_list() -> None:
     assert preview((1, (2,))) == [1, [2]]
 
