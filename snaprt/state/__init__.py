@@ -2,7 +2,7 @@
 
 - `pickling`: `dump` and `load`; the parts of a dump (`parts`), what one dump or load keeps (`sessions`)
 - `reducers`: the table of how types travel. Filled by `suspended` (frames), `functions`, `code`, `modules`,
-  `classes`, `subclasses`, `dropped`, `exceptions`, `iterators`, `matches`, `contexts`, `weak`
+  `classes`, `generics`, `subclasses`, `dropped`, `exceptions`, `iterators`, `matches`, `contexts`, `weak`
 - `anchors`: objects that belong to a module, and travel as the place where they hang
 - `seeds`: what a dump's memo begins with, and its head; `plain`: values that need no memo
 - `carriers`: side tables of libraries; `libraries`: locks of theirs that may be made anew
@@ -24,6 +24,7 @@ from snaprt.state import (  # noqa: F401  # imported for what they register
     dropped,
     exceptions,
     functions,
+    generics,
     iterator_tools,
     iterators,
     libraries,

@@ -22,6 +22,7 @@ import enum
 import sys
 import types
 import typing
+from collections.abc import Callable
 from types import GetSetDescriptorType, MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any, TypeAlias
 
@@ -69,10 +70,29 @@ def named(cls: type) -> bool:
     return False
 
 
+_elsewhere: list[Callable[[type], Reduced]] = []
+_finishing: list[Callable[[type], None]] = []
+
+
+def elsewhere(find: Callable[[type], Reduced]) -> Callable[[type], Reduced]:
+    """Registers the decorated function, which may say how a class that has no name is found again."""
+    _elsewhere.append(find)
+    return find
+
+
+def finishing(finish: Callable[[type], None]) -> Callable[[type], None]:
+    """Registers the decorated function, which is told of every class that was made by value."""
+    _finishing.append(finish)
+    return finish
+
+
 @reducer(type, subclasses=True)
 def reduce_class(cls: type, dumping: Dumping) -> Reduced:
     if named(cls):
         return NotImplemented
+    for find in _elsewhere:
+        if (found := find(cls)) is not NotImplemented:
+            return found
     if cls in _NAMELESS:
         return nameless, (_NAMELESS[cls],)
     if not written_in_python(cls):
@@ -154,8 +174,6 @@ def _state(cls: Any) -> dict[str, Any]:
             if by_name.get(member._name_) is member
         }
         state["members"] = [(name, dict(vars(m))) for name, m in cls._member_map_.items() if m._name_ == name]
-    for carrying in _special:
-        carrying(cls, state)
     return state
 
 
@@ -314,11 +332,7 @@ def fill_class(cls: Any, state: dict[str, Any]) -> None:
         for registered in state.get("registered", ()):
             abc.ABCMeta.register(cls, registered)
     for finish in _finishing:
-        finish(cls, state)
-
-
-_special: list[Any] = []
-_finishing: list[Any] = []
+        finish(cls)
 
 
 # --- enums ----------------------------------------------------------------------------------------

@@ -1,9 +1,12 @@
-"""A lock inside an object that a library vouches for is made anew; a held one and any other is refused."""
+"""A lock inside an object that a library vouches for is made anew; a held one and any other is refused.
+What a library makes once and remembers is that one after a load."""
 
 from __future__ import annotations
 
 import threading
+from typing import Any, Generic, TypeVar
 
+import pydantic
 import pytest
 
 import snaprt
@@ -43,3 +46,40 @@ def test_a_held_lock_is_refused_all_the_same() -> None:
 def test_a_subclass_is_not_vouched_for() -> None:
     with pytest.raises(snaprt.NotSerialisable, match=r"\.guard: threading\.RLock"):
         state.dump(Unvouched())
+
+
+T = TypeVar("T")
+
+
+class Box(pydantic.BaseModel, Generic[T]):
+    content: T
+
+
+class Item(pydantic.BaseModel):
+    a: int
+
+
+@pytest.mark.parametrize("argument", [int, Item, list[Item], int | None], ids=str)
+def test_a_parametrised_model_is_the_one_that_its_model_gives(argument: Any) -> None:
+    kind: Any = Box[argument]
+    back, twice = state.load(state.dump([kind.model_construct(content=None), kind]).parts)
+    assert type(back) is kind
+    assert twice is kind
+
+
+def test_a_parametrised_model_that_travels_by_value_is_the_one_that_its_model_gives() -> None:
+    class Local(pydantic.BaseModel, Generic[T]):
+        content: T
+
+    class Part(pydantic.BaseModel):
+        a: int
+
+    saved = Local, Part, Local[int](content=1), Box[Part](content=Part(a=1))
+    local, part, back, box = state.load(state.dump([*saved]).parts)
+    assert local is not Local
+    assert type(back) is local[int]
+    assert type(back) is type(local[int](content=2))
+    assert type(box) is Box[part]
+    assert type(box.content) is part
+    with pytest.raises(pydantic.ValidationError):
+        local[int](content="no number")
