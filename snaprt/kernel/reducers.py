@@ -19,7 +19,7 @@ from snaprt.kernel import tasks
 from snaprt.kernel.anyio_tables import MADE_BY_BACKENDS, AnyioTables, reduce_made_by_backend
 from snaprt.kernel.loop import AgentLoop
 from snaprt.kernel.tasks import AgentFuture, AgentTask, AskFuture, CallFuture
-from snaprt.state import carriers, handles, reducers
+from snaprt.state import carriers, handles, reducers, sessions
 from snaprt.state.kinds import Kind
 
 _LEFT_BEHIND = frozenset({"_exception_tb", "_source_traceback"})
@@ -48,7 +48,15 @@ def fill_future(future: Any, content: dict[str, Any]) -> None:
     if content.get("_exception") is not None:
         future._exception_tb = None
     if isinstance(future, AgentTask) and not future.done():
-        tasks._tables._register_task(future)
+        # Not before everything is there: of a load that fails nothing stays, and nobody hears.
+        told = future._log_destroy_pending
+        future._log_destroy_pending = False
+
+        def begin() -> None:
+            future._log_destroy_pending = told
+            tasks._tables._register_task(future)
+
+        sessions.loading().finish.append(begin)
 
 
 # --- handles --------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         _context: Context
         _coro: Any
         _must_cancel: bool
+        _log_destroy_pending: bool
         _fut_waiter: asyncio.Future[Any] | None
         _cancel_message: Any
         _cancelled_exc: BaseException | None

@@ -37,7 +37,19 @@ from snaprt.errors import (
     SnaprtError,
     UnsupportedInterpreter,
 )
-from snaprt.state import anchors, carriers, classes, flat, plain, reducers, seeds, sessions, suspended, weak
+from snaprt.state import (
+    anchors,
+    carriers,
+    classes,
+    flat,
+    patient,
+    plain,
+    reducers,
+    seeds,
+    sessions,
+    suspended,
+    weak,
+)
 from snaprt.state.handles import refuse
 from snaprt.state.parts import Part, Sink, Source
 from snaprt.state.sessions import Dumping, Loading
@@ -345,7 +357,9 @@ def _thorough() -> Any:
 # --- load -----------------------------------------------------------------------------------------
 
 
-class _Unpickler(pickle.Unpickler):
+class _Finding:
+    """What both unpicklers do differently from `pickle`."""
+
     held: list[Any]
 
     def persistent_load(self, pid: Any, /) -> Any:
@@ -354,7 +368,7 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str, /) -> Any:
         try:
-            return super().find_class(module, name)
+            return super().find_class(module, name)  # type: ignore[misc]  # the unpickler's
         except ImportError as error:
             raise CodeChanged(
                 f"the state needs {module}:{name}, and module {module!r} can't be imported here ({error}); "
@@ -365,6 +379,15 @@ class _Unpickler(pickle.Unpickler):
                 f"the state needs {module}:{name}, and {module} has nothing of that name now; "
                 "bring it back to go on"
             ) from None
+
+
+class _Unpickler(_Finding, pickle.Unpickler):
+    def finish(self) -> None:
+        """Nothing waits."""
+
+
+class _Patient(_Finding, patient.PatientUnpickler):
+    pass
 
 
 def load(
@@ -384,12 +407,27 @@ def load(
     """
     if isinstance(parts, list) and plain.is_plain(parts):
         return pickle.loads(parts[1])
-    source = Source([parts] if isinstance(parts, (bytes, bytearray, memoryview)) else parts)
+    parts = [parts] if isinstance(parts, (bytes, bytearray, memoryview)) else parts
+    try:
+        return _load(parts, resolve, joining, _Unpickler)
+    except NotRestorable as error:
+        if not (isinstance(parts, list) and patient.failed_at_a_hash(error.__cause__)):
+            raise
+        return _load(parts, resolve, joining, _Patient)
+
+
+def _load(
+    parts: Iterable[Part],
+    resolve: Mapping[str, object] | None,
+    joining: Mapping[str, dict[str, Any]] | None,
+    unpickler: Any,
+) -> Any:
+    source = Source(parts)
     head = _read_head(source)
     load = Loading(resolve, head["interpreter"], joining)
     sessions.enter(load)
     try:
-        root = _read(source, head, load)
+        root = _read(unpickler(source), source, head, load)
     except BaseException as error:
         for frame in load.frames:
             with contextlib.suppress(SnaprtError):
@@ -430,8 +468,7 @@ def _read_head(source: Source) -> dict[str, Any]:
         raise Damaged(f"the head of this snaprt state can't be read ({error})") from error
 
 
-def _read(source: Source, head: dict[str, Any], load: Loading) -> Any:
-    unpickler = _Unpickler(source)
+def _read(unpickler: Any, source: Source, head: dict[str, Any], load: Loading) -> Any:
     unpickler.held = [
         anchors.global_(module, name) if module else named(name) for module, name in head["held"]
     ]
@@ -454,6 +491,7 @@ def _read(source: Source, head: dict[str, Any], load: Loading) -> Any:
             carried[item[1]] = item[2]
     for content in contents:
         flat.fill(content)
+    unpickler.finish()
     for frame in load.frames:
         frames.prime(frame)
     for finish in load.finish:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import colorsys
 import gc
+import logging
 import sys
 import threading
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
@@ -16,7 +18,7 @@ import pytest
 
 from snaprt import state
 from snaprt.errors import NotSerialisable
-from snaprt.kernel import Ask, Call, Kernel, Refused, plan, rules, suspend, tool
+from snaprt.kernel import Answer, Ask, Call, Kernel, Refused, plan, rules, suspend, tool
 from snaprt.state import anchors
 
 from .driver import TRACE, Clock, Driver, note, shown
@@ -490,3 +492,34 @@ def test_a_run_names_no_global_that_only_another_run_of_the_process_holds() -> N
     assert b'"TRACE"' in saved(one)
     assert b'"TRACE"' not in before
     assert saved(other) == before
+
+
+@dataclass(frozen=True)
+class Node:
+    name: str
+    peers: set[Any] = field(default_factory=set, compare=False)
+
+
+def test_of_a_load_that_has_to_be_tried_again_nothing_is_heard_of_the_first_try(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def agent() -> list[str]:
+        node = Node("a")
+        node.peers.add(node)
+        task = asyncio.create_task(asyncio.sleep(10, "slept"))
+        await suspend()
+        task.cancel()
+        return [each.name for each in node.peers if each in node.peers]
+
+    gc.collect()  # what other tests left isn't meant
+    caplog.clear()
+    kernel = Kernel("r", clock=Clock())
+    kernel.start(agent)
+    kernel.advance()
+    kernel = restored(kernel)
+    gc.collect()
+    assert len(asyncio.all_tasks(kernel.loop)) == 2
+    kernel.deliver(Answer("ask-1", None))
+    kernel.advance()
+    assert kernel.value == ["a"]
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
