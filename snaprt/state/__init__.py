@@ -4,8 +4,8 @@
 - `reducers`: the table of how types travel. Filled by `suspended` (frames), `functions`, `code`, `modules`,
   `classes`, `generics`, `subclasses`, `dropped`, `exceptions`, `iterators`, `matches`, `contexts`, `weak`
 - `anchors`: objects that belong to a module, and travel as the place where they hang
-- `seeds`: what a dump's memo begins with, and its head; `plain`: values that need no memo; `patient`: loads of cycles
-  through what is hashed by its contents
+- `seeds`: what a dump's memo begins with, and its head; `plain`: values that need no memo
+- `patient`: loads of cycles through what is hashed by its contents
 - `carriers`: side tables of libraries; `libraries`: locks of theirs that may be made anew
 - `handles`, `paths`: what can't travel, and the way to it; the built-in `kinds` stand in `standard_kinds` and
   `package_kinds`
