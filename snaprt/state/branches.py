@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from snaprt import frames
-from snaprt.state import modules, subclasses
+from snaprt.state import classes, contexts, modules, subclasses
 from snaprt.state.handles import CONTEXT_TOKEN, UNPICKLABLE
 from snaprt.state.kinds import Kind
 from snaprt.state.operands import line_at, operand_names
@@ -85,6 +85,8 @@ def branches(step: Step, obj: Any, reduce: Reduce | None) -> Branches | Unpickla
     if issubclass(cls, asyncio.Handle):
         return _handle(step, obj)
     if issubclass(cls, type):
+        if not classes.can_travel(obj):
+            return Unpicklable(UNPICKLABLE, f"its module has no {obj.__qualname__}")
         return _class(step, obj)
     return _reduced(step, obj, reduce)
 
@@ -276,6 +278,13 @@ def _function(step: Step, obj: types.FunctionType) -> Branches:
         yield Step(step, f"default of {name!r}"), value
     for name, value in (obj.__kwdefaults__ or {}).items():
         yield Step(step, f"default of {name!r}"), value
+    if (annotate := getattr(obj, "__annotate__", None)) is not None:  # from 3.14 on
+        yield Step(step, "its annotations"), annotate
+    else:
+        for name, value in obj.__annotations__.items():
+            yield Step(step, f"annotation of {name!r}"), value
+    for index, value in enumerate(getattr(obj, "__type_params__", ())):  # from 3.12 on
+        yield Step(step, f".__type_params__ → [{index}]"), value
     for name, value in obj.__dict__.items():
         yield Step(step, f".{name}"), value
     for name, value in _globals(obj.__code__, obj.__globals__):
@@ -292,11 +301,21 @@ _OF_CLASSES = frozenset(
 
 
 def _class(step: Step, obj: type) -> Branches:
+    if type(obj) is not type:
+        yield Step(step, "its metaclass"), type(obj)
     for index, base in enumerate(obj.__bases__):
         yield Step(step, f".__bases__ → [{index}]"), base
     for name, value in list(vars(obj).items()):
         if name not in _OF_CLASSES:
             yield Step(step, f".{name}"), value
+
+
+def _alias(step: Step, obj: Any) -> Branches:
+    """A type with arguments, or one of several types."""
+    if hasattr(obj, "__origin__"):
+        yield Step(step, ".__origin__"), obj.__origin__
+    for index, value in enumerate(obj.__args__):
+        yield Step(step, f".__args__ → [{index}]"), value
 
 
 def _method(step: Step, obj: Any) -> Branches:
@@ -345,8 +364,11 @@ def _reduce_value(step: Step, obj: Any, value: tuple[Any, ...]) -> Branches:
         yield from _rebuilt(step, args, state)
         return
     sources = [arg for arg in args if not isinstance(arg, type)]
-    for arg in args:
-        if isinstance(arg, type):
+    known = _ARGUMENTS.get(make, ()) if isinstance(make, types.FunctionType) else ()
+    for at, arg in enumerate(args):
+        if at < len(known):
+            yield Step(step, known[at]), arg
+        elif isinstance(arg, type):
             yield Step(step, "its class"), arg
         elif id(arg) in attributes:
             yield Step(step, f".{attributes[id(arg)]}"), arg
@@ -362,6 +384,14 @@ def _reduce_value(step: Step, obj: Any, value: tuple[Any, ...]) -> Branches:
     for key, item in pairs or ():
         yield Step(step, f"key [{_short(key)}]"), key
         yield Step(step, f"[{_short(key)}]"), item
+
+
+# What the arguments of these makers are to the object.
+_ARGUMENTS: dict[Any, tuple[str, ...]] = {
+    contexts.new_variable: (".name", "its default"),
+    classes.new_type: (".__name__", ".__supertype__"),
+    classes.type_alias: (".__name__", ".__value__", ".__type_params__"),
+}
 
 
 def _rebuilt(step: Step, args: tuple[Any, ...], state: subclasses.State | None) -> Branches:
@@ -433,7 +463,7 @@ _FRAMES = frozenset((types.CoroutineType, types.GeneratorType, types.AsyncGenera
 LEAVES: frozenset[type] = frozenset(
     (
         *(int, float, complex, bool, str, bytes, bytearray, type(None), type(...), type(NotImplemented)),
-        *(range, types.CodeType, types.GenericAlias, types.UnionType, contextvars.ContextVar),
+        *(range, types.CodeType),
         *(types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType),
         *(types.MemberDescriptorType, types.ClassMethodDescriptorType),
     )
@@ -458,6 +488,8 @@ _BY_TYPE: dict[type, Callable[[Step, Any], Branches]] = {
     frozenset: _set,
     contextvars.Context: _context,
     types.CellType: _cell,
+    types.GenericAlias: _alias,
+    types.UnionType: _alias,
     types.FunctionType: _function,
     types.MethodType: _method,
     types.BuiltinMethodType: _method,

@@ -114,6 +114,11 @@ def written_in_python(cls: type) -> bool:
     )
 
 
+def can_travel(cls: type) -> bool:
+    """Whether a class, if nothing else says how, travels by its name or by value."""
+    return named(cls) or cls in _NAMELESS or written_in_python(cls)
+
+
 def nameless(name: str) -> Any:
     return _HIDDEN.get(name) or getattr(types, name)
 
@@ -388,7 +393,7 @@ def enum_value(cls: Any, value: Any) -> Any:
 @reducer(typing.TypeVarTuple)
 def reduce_type_variable(var: Any, dumping: Dumping) -> Reduced:
     module = getattr(var, "__module__", None)
-    if modules.importable(module) and sys.modules[module].__dict__.get(var.__name__) is var:
+    if module is not None and _in_its_module(var):
         return NotImplemented
     options: dict[str, Any] = {}
     if not isinstance(var, typing.TypeVarTuple):
@@ -415,3 +420,39 @@ def type_variable(
     if module is not None:
         var.__module__ = module
     return var
+
+
+@reducer(typing.NewType)
+def reduce_new_type(kind: Any, dumping: Dumping) -> Reduced:
+    if _in_its_module(kind):
+        return NotImplemented
+    names = kind.__module__, kind.__qualname__
+    return new_type, (kind.__name__, kind.__supertype__), names, None, None, put_names
+
+
+def new_type(name: str, supertype: Any) -> Any:
+    return typing.NewType(name, supertype)
+
+
+def put_names(kind: Any, names: tuple[str, str]) -> None:
+    kind.__module__, kind.__qualname__ = names
+
+
+def reduce_type_alias(alias: Any, dumping: Dumping) -> Reduced:
+    if _in_its_module(alias):
+        return NotImplemented
+    return type_alias, (alias.__name__, alias.__value__, alias.__type_params__)
+
+
+def type_alias(name: str, value: Any, parameters: tuple[Any, ...]) -> Any:
+    make: Any = typing.TypeAliasType  # type: ignore[attr-defined]  # from 3.12 on
+    return make(name, value, type_params=parameters)
+
+
+if sys.version_info >= (3, 12):
+    reducer(typing.TypeAliasType)(reduce_type_alias)
+
+
+def _in_its_module(kind: Any) -> bool:
+    name = kind.__module__
+    return modules.importable(name) and sys.modules[name].__dict__.get(kind.__name__) is kind

@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from snaprt.errors import NotCapturable, NotSerialisable, UnsupportedInterpreter
-from snaprt.state import anchors, handles, modules, reducers, sessions
+from snaprt.state import anchors, handles, modules, reducers, sessions, weak
 from snaprt.state.branches import LEAVES, Reduce, Step, Unpicklable, branches, said
 from snaprt.state.handles import UNPICKLABLE, WEAK_REFERENCE, Offender
 from snaprt.state.kinds import Kind
@@ -158,11 +158,13 @@ class _Walk:
         self._seen: dict[int, Any] = {}
         self._last: tuple[Step, Any] | None = None
         self._weak: list[tuple[Step, object, object]] = []
+        self._weak_containers: list[tuple[Step, Any]] = []
+        self._followed: set[tuple[int, int]] = set()
         self._queue: collections.deque[tuple[Step, Any]] = collections.deque()
 
     def run(self, root: object) -> None:
         self._queue.append((Step(None, "state"), root))
-        while self._queue:
+        while self._queue or self._follow_weak():
             step, obj = self._queue.popleft()
             if type(obj) in LEAVES or id(obj) in self._seen:
                 continue
@@ -175,9 +177,22 @@ class _Walk:
                 self._report(step, obj, kind)
                 continue
             self._expand(step, obj)
-        for step, weak, target in self._weak:
-            if not (id(target) in self._seen or self._goes_by_reference(target)):
-                self._report(step, weak, WEAK_REFERENCE, f"to a {handles.type_name(type(target))}")
+        for step, reference, target in self._weak:
+            if not self._held(target):
+                self._report(step, reference, WEAK_REFERENCE, f"to a {handles.type_name(type(target))}")
+
+    def _follow_weak(self) -> bool:
+        """Goes on with the entries of weak containers that travel because something else holds them."""
+        for step, container in self._weak_containers:
+            for entry in weak.entries(container, self._held):
+                mark = id(container), id(entry[0]) if type(entry) is tuple else id(entry)
+                if type(entry) is tuple and mark not in self._followed:
+                    self._followed.add(mark)
+                    self._queue.extend(branches(step, {entry[0]: entry[1]}, None))  # type: ignore[arg-type]  # a dict is no leaf
+        return bool(self._queue)
+
+    def _held(self, obj: object) -> bool:
+        return id(obj) in self._seen or self._goes_by_reference(obj)
 
     def report_depth(self) -> None:
         """Reports what is nested deepest, for a pickler that ran out of stack."""
@@ -206,8 +221,11 @@ class _Walk:
                 target = _weak_target(obj)
                 if target is not None:
                     self._weak.append((step, obj, target))
+                    if type(obj) in (weakref.ref, weakref.KeyedRef):
+                        self._queue.append((Step(step, "its callback"), obj.__callback__))  # type: ignore[attr-defined]  # all have one
                 return
-            if type(obj) in _WEAK_CONTAINERS:  # keeps the entries that something else holds
+            if type(obj) in _WEAK_CONTAINERS:
+                self._weak_containers.append((step, obj))
                 return
             children = branches(step, obj, self._reduce)
             if isinstance(children, Unpicklable):

@@ -478,3 +478,19 @@ def test_dumps_in_several_threads_find_all_globals():
         for turn in range(30):
             delattr(sample, f"late_{turn}")
     assert wrong == []
+
+
+def test_new_types_and_aliases_of_local_code_come_back():
+    Age = typing.NewType("Age", int)
+    back, same = twin([Age, Age])
+    assert back is same
+    assert (back(3), back.__supertype__, back.__qualname__, back.__module__) == (3, int, "Age", __name__)
+    if sys.version_info >= (3, 12):
+        T = typing.TypeVar("T")
+        Rows = typing.TypeAliasType("Rows", list[T], type_params=(T,))
+        back, parameter = twin([Rows, T])
+        assert (back.__name__, back.__value__, back.__type_params__) == (
+            "Rows",
+            list[parameter],
+            (parameter,),
+        )

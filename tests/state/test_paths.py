@@ -6,17 +6,21 @@ import asyncio
 import collections
 import contextlib
 import contextvars
+import ctypes
+import functools
 import gc
 import io
 import pickle
+import re
 import subprocess
 import sys
 import textwrap
 import types
+import typing
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NewType
 
 import pytest
 
@@ -576,6 +580,50 @@ def test_a_weak_reference_is_an_offender_only_if_nothing_else_holds_its_target()
     assert f"{__name__}.Thing" in offender.reason
     assert found([weakref.WeakMethod(target.__init__), target]) == []  # type: ignore[misc]  # just a method
     assert found([weakref.WeakSet([target])]) == []  # drops what nothing else holds
+
+
+def test_a_handle_behind_a_type_or_beside_a_weak_reference_is_named() -> None:
+    class Meta(type):
+        handle = live()
+
+    class Holding:
+        handle = live()
+
+    class Made(metaclass=Meta):
+        pass
+
+    def annotated(a: int) -> None:
+        pass
+
+    annotated.__annotations__["a"] = live()
+    target, noted = Thing(), functools.partial(keep, live())
+    refused = [
+        (Made, "state → its metaclass → .handle"),
+        (list[Holding], "state → .__args__ → [0] → .handle"),
+        (Holding | None, "state → .__args__ → [0] → .handle"),
+        (NewType("New", Holding), "state → .__supertype__ → .handle"),
+        (contextvars.ContextVar("v", default=noted), "state → its default → .args → [0]"),
+        (annotated, "state → annotation of 'a'"),
+        ([target, weakref.ref(target, noted)], "state → [1] → its callback → .args → [0]"),
+        ([target, weakref.WeakKeyDictionary({target: live()})], "state → [1] → [<Thing>]"),
+    ]
+    if sys.version_info >= (3, 12):
+        alias: Any = typing.TypeAliasType("Alias", list[Holding])
+        refused.append((alias, "state → .__value__ → .__args__ → [0] → .handle"))
+    for root, path in refused:
+        assert found(root) == [path]
+        with pytest.raises(NotSerialisable, match=re.escape(f"  {path}: memoryview")):
+            state.dump(root)
+    assert found([weakref.WeakKeyDictionary({target: live()})]) == []  # drops what nothing else holds
+
+
+@pytest.mark.filterwarnings("ignore::dill.PicklingWarning")
+def test_a_type_that_has_no_name_and_is_not_of_python_is_named() -> None:
+    array = (ctypes.c_int * 3)(1, 2, 3)
+    (offender,) = paths.find([array])
+    assert offender.path == "state → [0] → its class → its metaclass"
+    with pytest.raises(NotSerialisable, match=re.escape(offender.path)):
+        state.dump([array])
 
 
 def test_a_failure_that_the_walk_can_not_explain_is_reported_itself() -> None:
