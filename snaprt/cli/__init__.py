@@ -10,6 +10,7 @@ The floor that knows people. Each file has one idea:
 - `changes`: what is new between two looks at a run
 - `screen`: where that goes: JSON lines, plain lines, or a live display
 - `views`: how runs, steps, questions and results look to a person
+- `leaving`: the end of the process, also where a tool's thread doesn't end
 - `foreign`: text that isn't ours, shown and never obeyed
 - `failures`: from an exception to one paragraph and an exit code
 - `demo`: the tour
@@ -19,12 +20,18 @@ It uses only the public interface of `snaprt.runtime`; nothing below may import 
 
 from __future__ import annotations
 
+import os
+
 
 def main() -> None:
     """Entry point of the `snaprt` script and of `python -m snaprt`."""
-    from snaprt.cli.app import run_command_line
+    try:
+        from snaprt.cli.app import run_command_line
+        from snaprt.cli.leaving import end_process
 
-    raise SystemExit(run_command_line())
+        end_process(run_command_line())
+    except KeyboardInterrupt:  # before a command is under way, or when it is over
+        os._exit(130)
 
 
 __all__ = ["main"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -338,22 +338,26 @@ def run_command_line(words: list[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     try:
-        with output.only_json() if as_json else nullcontext():
+        asks = not words or not {"-h", "--help", "--version"}.isdisjoint(said)
+        with output.only_json() if as_json else output.for_help() if asks else nullcontext():
             code = _invoke(words, debug=debug, as_json=as_json)
-        try:
+        with output.writing():
             sys.stdout.flush()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            _say(f"Standard output can't be written: {error.strerror}. The run itself is kept.")
-            return failures.REFUSED
         return code
+    except output.OutputLost as lost:
+        _give_up_output()
+        _say(str(lost))
+        return failures.REFUSED
     except (BrokenPipeError, SystemExit):
         # typer exits for its own part on a broken pipe, and in this mode for nothing else.
-        # Whoever read us has enough (`| head`). Python would complain once more when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read us has enough (`| head`).
+        _give_up_output()
         return failures.BROKEN_PIPE
+
+
+def _give_up_output() -> None:
+    """Python would complain once more when it closes standard output."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _invoke(words: list[str], *, debug: bool, as_json: bool) -> int:
@@ -364,7 +368,7 @@ def _invoke(words: list[str], *, debug: bool, as_json: bool) -> int:
         return code if isinstance(code, int) else failures.COMPLETED
     except (KeyboardInterrupt, typer.Abort):
         return failures.INTERRUPTED
-    except BrokenPipeError:
+    except (BrokenPipeError, output.OutputLost):
         raise
     except SystemExit as error:
         if error.__context__ is not None and isinstance(error.__context__, BrokenPipeError | OSError):
@@ -399,9 +403,9 @@ def _tell(error: Exception, *, debug: bool, as_json: bool) -> int:
     cause: BaseException = error.error if isinstance(error, session.Told) else error
     if debug:
         sys.stderr.write(visible("".join(traceback.format_exception(cause))))
+    _say(failures.paragraph(cause))  # first: the other may find that nothing can be written there
     if as_json and not told:
         screen.JsonLines().refused(None, cause)
-    _say(failures.paragraph(cause))
     return failures.exit_code(cause)
 
 
@@ -417,7 +421,8 @@ def _tell_misuse(error: Any) -> int:
 
 
 def _say(text: str) -> None:
-    output.console(stderr=True).print(Text.assemble(("snaprt: ", "bold red"), text), soft_wrap=True)
+    with suppress(OSError):  # there's no third place to say it
+        output.console(stderr=True).print(Text.assemble(("snaprt: ", "bold red"), text), soft_wrap=True)
 
 
 __all__ = ["SnaprtError", "app", "run_command_line"]

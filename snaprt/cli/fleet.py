@@ -76,8 +76,8 @@ is tried again, with growing pauses.
             finally:
                 asked.cancel()
                 gone.cancel()
-        if view.gone.is_set():
-            raise BrokenPipeError
+        if view.lost is not None:
+            raise view.lost
         view.ends()
         return failures.COMPLETED
 
@@ -89,6 +89,7 @@ class Told:
 
     def __init__(self, *, as_json: bool) -> None:
         self.gone = asyncio.Event()  # nobody listens any more
+        self.lost: Exception | None = None  # why
         self._as_json = as_json
         self._out = output.console()
         self._completed = 0
@@ -142,7 +143,8 @@ class Told:
                 below = text.replace("\n", "\n" + " " * 10)  # no line but the first looks like one of ours
                 self._out.print(f"{time.strftime('%H:%M:%S')}  {below}", soft_wrap=True)
                 self._out.file.flush()
-        except BrokenPipeError:
+        except (BrokenPipeError, output.OutputLost) as error:
+            self.lost = error
             self.gone.set()
 
 

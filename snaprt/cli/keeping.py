@@ -174,11 +174,11 @@ def prune(
             if said.as_json:
                 output.print_json({"event": "would remove", "run": info.run, "status": info.status})
             else:
-                print(
+                output.say(
                     f"would remove {info.run}  ({info.status}, {views.age(views.now() - info.updated)} old)"
                 )
         if not said.as_json:
-            print(f"{len(found)} runs would be removed; without --dry-run they are.")
+            output.say(f"{len(found)} runs would be removed; without --dry-run they are.")
         return failures.COMPLETED
 
     leave(session.with_runtime(said, work))
@@ -202,7 +202,7 @@ def reindex(context: typer.Context, store: Store = None, as_json: Json = False, 
                 {"event": "reindexed", "runs": done.runs, "put": done.put, "removed": done.removed}
             )
         else:
-            print(
+            output.say(
                 f"{done.runs} runs read: {done.put} hints written, {done.removed} of runs that are done "
                 "removed."
             )
@@ -244,9 +244,9 @@ async def _remove(
         if as_json:
             output.print_json({"event": "removed", "run": run, "objects": count})
         else:
-            print(f"removed {run}: {count} objects")
+            output.say(f"removed {run}: {count} objects")
     if total and not as_json:
-        print(f"{len(runs) - len(stopped)} runs removed.")
+        output.say(f"{len(runs) - len(stopped)} runs removed.")
     if stopped and len(runs) == 1:
         raise stopped[0]
     return failures.exit_code(stopped[-1]) if stopped else failures.COMPLETED

@@ -13,9 +13,28 @@ from typing import IO, Any, cast
 from rich.console import Console, RenderableType
 
 from snaprt.cli.foreign import Text, visible, visible_json
+from snaprt.errors import SnaprtError
 
 # Into a pipe, lines are as long as they need to be: whoever reads them cuts them.
 _WIDTH_OF_A_PIPE = 1000
+
+
+class OutputLost(SnaprtError):
+    """Standard output can't be written any more (a full disk); a reader who left is a BrokenPipeError."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"Standard output can't be written: {error.strerror}. The run itself is kept.")
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Around every write to standard output: that it failed is told apart from everything else that can."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputLost(error) from error
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -23,8 +42,13 @@ def console(*, stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     if stream.isatty():
         return _Console(file=stream, markup=False, highlight=False, emoji=False)
-    trimmed = cast("IO[str]", _Trimmed(stream))
-    return _Console(file=trimmed, markup=False, highlight=False, emoji=False, width=_WIDTH_OF_A_PIPE)
+    watched = cast("IO[str]", stream if stderr else _Output(stream))
+    return _Console(file=watched, markup=False, highlight=False, emoji=False, width=_WIDTH_OF_A_PIPE)
+
+
+def say(text: str) -> None:
+    """A line of plain text, or some, for people."""
+    console().print(text, soft_wrap=True)
 
 
 def put(out: Console, *parts: RenderableType) -> None:
@@ -37,8 +61,10 @@ def put(out: Console, *parts: RenderableType) -> None:
 def print_json(value: Any) -> None:
     """One value, one line, out at once: whoever reads is a program that waits for it."""
     out = _reserved[-1] if _reserved else sys.stdout
-    out.write(visible_json(json.dumps(value, ensure_ascii=out.encoding.lower() != "utf-8")) + "\n")
-    out.flush()
+    text = visible_json(json.dumps(value, ensure_ascii=out.encoding.lower() != "utf-8"))
+    with writing():
+        out.write(text + "\n")
+        out.flush()
 
 
 @contextmanager
@@ -49,7 +75,8 @@ def only_json() -> Iterator[None]:
     program is always ours.
     """
     stream = sys.stdout
-    stream.flush()
+    with writing():
+        stream.flush()
     try:
         number, error = stream.fileno(), sys.stderr.fileno()
     except (OSError, ValueError):  # no real files: embedded in another program
@@ -61,7 +88,8 @@ def only_json() -> Iterator[None]:
                 _reserved.pop()
         return
     kept = os.dup(number)
-    with os.fdopen(kept, "w", encoding=stream.encoding, errors=stream.errors) as out:
+    # Closing it writes what is left, which fails again where the disk is full.
+    with writing(), os.fdopen(kept, "w", encoding=stream.encoding, errors=stream.errors) as out:
         os.dup2(error, number)
         _reserved.append(out)
         try:
@@ -70,6 +98,13 @@ def only_json() -> Iterator[None]:
             _reserved.pop()
             stream.flush()
             os.dup2(kept, number)
+
+
+@contextmanager
+def for_help() -> Iterator[None]:
+    """In this block typer writes, for whom nothing tells whether it can."""
+    with redirect_stdout(cast("IO[str]", _Output(sys.stdout))):
+        yield
 
 
 # Where JSON goes while standard output is given to others.
@@ -85,14 +120,20 @@ class _Console(Console):
         raise BrokenPipeError
 
 
-class _Trimmed:
-    """A stream that drops the blanks with which rich fills up each line of a table."""
+class _Output:
+    """Standard output that says so when it is lost, without the blanks with which rich fills up the lines of
+    a table."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
     def write(self, text: str) -> None:
-        self._stream.write(re.sub(r" +(?=\n)", "", text))
+        with writing():
+            self._stream.write(re.sub(r" +(?=\n)", "", text))
+
+    def flush(self) -> None:
+        with writing():
+            self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

@@ -60,7 +60,7 @@ def answer(
                 each.suspension for each in (await runtime.show(run_id)).waiting
             }
             what = "is answered" if asked else "has its answer, for when it is asked"
-            output.console().print(f"{answered} of {run_id} {what}. Go on with\n  {command}", soft_wrap=True)
+            output.say(f"{answered} of {run_id} {what}. Go on with\n  {command}")
         return failures.COMPLETED
 
     leave(session.with_runtime(said, work, run=run_id))
@@ -104,7 +104,7 @@ them in seconds; one that sleeps does when it is resumed, by a worker or by hand
         text = f"Message {number} lies in inbox {inbox!r} of {run_id}. {_who_reads(info, inbox)}"
         if info.status == "suspended":
             text += f" Go on with\n  {views.resume_command(run_id, said.said_store)}"
-        output.console().print(text, soft_wrap=True)
+        output.say(text)
         return failures.COMPLETED
 
     leave(session.with_runtime(said, work, run=run_id))
@@ -174,16 +174,14 @@ def _tell_asked(said: Settings, run: str, *, nobody: bool) -> None:
     if said.as_json:
         output.print_json({"event": "cancelling", "run": run, "in_hand": not nobody})
     elif nobody:
-        output.console().print(
+        output.say(
             f"{run} is asked to end. Nobody has it in hand: a worker carries that out, or\n"
-            f"  {views.resume_command(run, said.said_store)}",
-            soft_wrap=True,
+            f"  {views.resume_command(run, said.said_store)}"
         )
     else:
-        output.console().print(
+        output.say(
             f"{run} is asked to end. Whoever has it in hand is told within seconds; see it happen with\n"
-            f"  {page.watch_command(run, said.said_store)}",
-            soft_wrap=True,
+            f"  {page.watch_command(run, said.said_store)}"
         )
 
 

@@ -9,6 +9,7 @@ way is only that no call is left in doubt.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import getpass
 import inspect
 import os
@@ -22,6 +23,8 @@ from typing import Any, Protocol, Self
 
 from snaprt.cli import failures
 from snaprt.cli.foreign import guard_log
+from snaprt.cli.leaving import HostThreads
+from snaprt.cli.output import OutputLost
 from snaprt.cli.screen import Screen, screen
 from snaprt.errors import MissingExtra, MissingKey, SnaprtError, StoreError, UnknownRun, UsageError
 from snaprt.runtime import Completed, Failed, Outcome, Run, RunInfo, Runtime, Suspended
@@ -82,13 +85,17 @@ class Signals:
         return self
 
     def __exit__(self, *how: object) -> None:
+        if self.code:
+            return  # what is left is to leave, and a second signal still does that at once
         for number, before in self._before.items():
             signal.signal(number, before)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.code:
-            self._view.close()
-            sys.stdout.flush()
+            # Whatever was interrupted may be in the middle of writing, and have the lock that this needs.
+            with contextlib.suppress(Exception):
+                self._view.close()
+                sys.stdout.flush()
             os._exit(128 + number)
         self.code = 128 + number
         self._loop.call_soon_threadsafe(self.asked.set)
@@ -123,6 +130,7 @@ def with_runtime(
 async def _open_and_work(
     settings: Settings, work: Callable[[Runtime], Awaitable[int]], run: str | None
 ) -> int:
+    asyncio.get_running_loop().set_default_executor(HostThreads())
     runtime = Runtime(settings.url)
     try:
         await runtime.__aenter__()
@@ -165,7 +173,7 @@ async def follow(
             # The last look is at the record: what a run in hand knew is released when it leaves.
             last = await runtime.show(run.id)
             view.progress(run.id, {"plan": last.plan, "steps": last.steps, "current_step": last.current_step})
-        except BrokenPipeError:
+        except (BrokenPipeError, OutputLost):
             raise  # nobody listens any more; leaving the runtime's block saves the run
         except Exception as error:
             view.refused(run.id, error)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import functools
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -185,3 +187,37 @@ _UNSHOWABLE: dict[str, Any] = {
     "inside": lambda: {"a": [10**5000, Unshowable()]},
     "mapping": lambda: Unreadable(a=1),
 }
+
+
+def _never_ends(ledger: str) -> None:
+    note(ledger, "begin")
+    atexit.register(note, ledger, "left in good order")
+    while True:
+        time.sleep(0.05)
+
+
+@snaprt.tool(effect="read", timeout=0.2)
+def hangs(ledger: str) -> None:
+    _never_ends(ledger)
+
+
+@snaprt.tool(effect="read", timeout=0.2)
+async def hangs_beside(ledger: str) -> None:
+    await asyncio.to_thread(_never_ends, ledger)
+
+
+@snaprt.tool(effect="idempotent")
+def hangs_for_good(ledger: str, *, idempotency_key: str) -> None:
+    _never_ends(ledger)
+
+
+async def gives_up(ledger: str, beside: bool = False) -> str:
+    try:
+        await (hangs_beside(ledger) if beside else hangs(ledger))
+    except TimeoutError:
+        return "gave up"
+    return "done"
+
+
+async def never_gives_up(ledger: str) -> None:
+    await hangs_for_good(ledger)

@@ -512,3 +512,49 @@ def test_what_cannot_be_shown_ends_a_run_no_differently(tmp_path: Path, which: s
         for words in (["show", what], ["show", what, "--json"], ["watch", what, "--no-follow"], ["ls"]):
             done = snaprt(*words, cwd=tmp_path)
             assert (done.returncode, done.stderr) == (0, "")
+
+
+# --- standard output that can't be written --------------------------------------------------------------
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there's no /dev/full on this system")
+def test_a_full_disk_behind_standard_output_is_told_by_every_command(tmp_path: Path) -> None:
+    start_support(tmp_path)
+    for words in (
+        ["run", f"{AGENTS}:echo", "--run-id", "e"],
+        ["run", f"{AGENTS}:echo", "--json"],
+        ["show", "r-1"],
+        ["show", "r-1", "--json"],
+        ["ls", "--json"],
+        ["watch", "r-1", "--no-follow", "--json"],
+        ["answer", "r-1", '{"approved": true}'],
+        ["rm", "e"],
+        ["worker", "--json"],
+        ["show", "nobody", "--json"],
+        ["--help"],
+        ["--version"],
+    ):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [*COMMAND, *words],
+                cwd=tmp_path,
+                env=environment(),
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=120,
+            )
+        assert done.returncode == 3, words
+        assert "Standard output can't be written: No space left on device." in done.stderr, words
+        assert "Traceback" not in done.stderr
+        assert "Unexpected" not in done.stderr
+    assert snaprt("show", "e", cwd=tmp_path).returncode == 2  # it was removed
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there's no /dev/full on this system")
+def test_a_full_disk_behind_standard_error_changes_no_exit_code(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*COMMAND, "show", "nobody"], cwd=tmp_path, env=environment(), stderr=full, timeout=120
+        )
+    assert done.returncode == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from snaprt.cli import session
 from tests.cli.processes import COMMAND, environment, lines, snaprt
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends POSIX signals to a child")
@@ -23,6 +25,7 @@ class Started:
     def __init__(self, folder: Path, *words: str, agent: str = "waits") -> None:
         self.ledger, self.gate = folder / "ledger", folder / "gate"
         arguments = [f"ledger={self.ledger}", f"path={self.gate}"] if agent in ("waits", "charges") else []
+        arguments += [f"ledger={self.ledger}"] if agent == "never_gives_up" else []
         self.process = subprocess.Popen(
             [*COMMAND, "run", f"tests.cli.agents:{agent}", *arguments, "--run-id", "w", *words],
             cwd=folder,
@@ -186,3 +189,52 @@ def test_a_failed_run_is_retried_from_its_last_state(tmp_path: Path) -> None:
     assert snaprt("resume", "f", cwd=tmp_path).returncode == 1
     done = snaprt("resume", "f", "--retry", "--json", cwd=tmp_path)
     assert lines(done)[-1].get("result") == "here", done.stderr
+
+
+# --- threads that don't end -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("beside", ["false", "true"])
+def test_a_process_ends_although_a_tool_that_was_given_up_does_not(tmp_path: Path, beside: str) -> None:
+    ledger = tmp_path / "ledger"
+    words = ["run", "tests.cli.agents:gives_up", f"ledger={ledger}", f"beside={beside}"]
+    done = snaprt(*words, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "gave up"
+    assert ledger.read_text().splitlines() == ["begin", "left in good order"]
+
+
+def test_a_run_that_a_signal_stopped_is_at_work_in_no_process(
+    start: Callable[..., Started], tmp_path: Path
+) -> None:
+    started = start(agent="never_gives_up")
+    started.read_until(lambda line: "hangs_for_good" in line)
+    started.interrupt(signal.SIGTERM)
+    returned, out, err = started.end()
+    assert (returned, err) == (0, "")
+    assert "w is kept as it stood" in out
+    assert calls(started) == ["begin", "left in good order"]
+
+
+def test_a_second_signal_leaves_at_once_whatever_it_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[int] = []
+    monkeypatch.setattr(os, "_exit", left.append)
+
+    class Writing:
+        def close(self) -> None:
+            raise RuntimeError("reentrant call inside <_io.BufferedWriter>")
+
+    async def go() -> None:
+        with session.Signals(Writing()):
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            assert left == [130]
+        signal.raise_signal(signal.SIGTERM)  # the block is over, and the process still ends
+        assert left == [130, 143]
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        asyncio.run(go())
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
