@@ -26,14 +26,10 @@ This file must not know the pickler.
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import decimal
-import dis
 import enum
 import fractions
-import functools
-import hashlib
 import pathlib
 import re
 import sys
@@ -41,20 +37,15 @@ import threading
 import types
 import typing
 import uuid
-from collections.abc import Iterable, Iterator
-from contextvars import ContextVar
 from importlib.machinery import ModuleSpec
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import Any, TypeAlias
+from typing import Any
 
-from snaprt import frames
 from snaprt.errors import CodeChanged
-from snaprt.state import modules
+from snaprt.state import marks, modules
+from snaprt.state.marks import Place, Step
 from snaprt.state.sessions import loading
-
-Step = tuple[str, Any]  # ("." attribute) or ("[" key)
-# With a mark where it takes one.
-Place: TypeAlias = "tuple[str, tuple[Step, ...]] | tuple[str, tuple[Step, ...], str]"
+from snaprt.state.walks import SKIPPED, Entry, walk
 
 CONTAINERS = (dict, list, set, bytearray)
 
@@ -148,19 +139,19 @@ class Index:
         if known is None:
             return None
         if known[0] is obj and _leads(known[1], obj):
-            return marked(known[1], obj)
+            return marks.marked(known[1], obj)
         del self.known[id(obj)]
         # It may hang elsewhere too; to carry it along would make another one of it.
         return hanging(obj) if known[0] is obj else None
 
-    def roots(self, *, user: bool) -> list[_Entry]:
+    def roots(self, *, user: bool) -> list[Entry]:
         """The globals of the user's modules, or of the others, with their places."""
         return [
             (value, None, (name, key))
             for name, found in self._modules.items()
             if found.user is user
             for key, value in list(found.module.__dict__.items())
-            if type(value) not in _SKIPPED
+            if type(value) not in SKIPPED
         ]
 
     def _look_for_modules(self) -> None:
@@ -172,7 +163,7 @@ class Index:
         for name, module in here.items():
             known = self._modules.get(name)
             if known is None:
-                if not modules.is_plain(module):
+                if type(module) is not ModuleType and not modules.is_plain(module):
                     if issubclass(type(module), ModuleType):
                         self._unready.append(module)
                     continue
@@ -196,44 +187,35 @@ class Index:
         namespace = found.module.__dict__
         found.values = list(map(id, namespace.values()))
         instances: dict[str, int] = {}
-        containers: dict[str, Any] = {"__dict__": namespace}
-        for key, value in list(namespace.items()):
+        containers: dict[str, int] = {}
+        new: list[tuple[str, int]] = []
+        new_containers: list[tuple[str, Any]] = []
+        for key, value in [("__dict__", namespace), *namespace.items()]:
             cls = type(value)
             if cls in CONTAINERS:
                 if key != "__builtins__":
-                    containers[key] = value
+                    containers[key] = at = id(value)
+                    if found.containers.get(key) != at:
+                        new_containers.append((key, value))
             elif cls not in _NO_ANCHOR and not issubclass(cls, (type, enum.Enum)):
-                instances[key] = id(value)
-        before, found.instances = found.instances, instances
+                instances[key] = at = id(value)
+                if found.instances.get(key) != at:
+                    new.append((key, at))
+        found.instances, before = instances, found.instances
         for key, at in before.items():
             if instances.get(key) != at:
                 _drop(at, (name, key), self.instances, self._further)
-        for key, at in instances.items():
-            if key not in before or before[key] != at:
-                place = (name, key)
-                if self.instances.setdefault(at, place) is not place:
-                    self._further.setdefault(at, []).append(place)
+        for key, at in new:
+            place = (name, key)
+            if self.instances.setdefault(at, place) is not place:
+                self._further.setdefault(at, []).append(place)
         # No container's id can be another's by now: this index holds it.
-        before, fresh = found.containers, False
-        found.containers = dict(zip(containers, map(id, containers.values()), strict=True))
+        found.containers, before = containers, found.containers
         for key, at in before.items():
-            if found.containers.get(key) != at:
+            if containers.get(key) != at:
                 self._drop_container(at, (name, key))
-        for key, at in found.containers.items():
-            if key in before and before[key] == at:
-                continue
-            first = self.containers.get(at)
-            if first is not None and (key != "__dict__" or first[2] == "__dict__"):
-                self._further_containers.setdefault(at, []).append((name, key))
-                continue
-            if first is not None:  # a namespace is first of all its own module's
-                self._further_containers.setdefault(at, []).insert(0, first[1:])
-            self.containers[at] = (containers[key], name, key)
-            fresh = True
-            if not found.user and key in _ABOUT:
-                self.unseeded.add(at)
-        if fresh:
-            self.version += 1
+        for key, value in new_containers:
+            self._add_container(value, name, key, package=not found.user)
         self._read_spec(name, found, namespace.get("__spec__"))
 
     def _read_spec(self, name: str, found: _Module, spec: Any) -> None:
@@ -251,6 +233,18 @@ class Index:
             self.specs[id(spec)] = (namespace, name)
             self.unseeded.add(id(namespace))
         self.version += 1
+
+    def _add_container(self, obj: Any, name: str, key: str, *, package: bool) -> None:
+        first = self.containers.get(id(obj))
+        if first is not None and (key != "__dict__" or first[2] == "__dict__"):
+            self._further_containers.setdefault(id(obj), []).append((name, key))
+            return
+        if first is not None:  # a namespace is first of all its own module's
+            self._further_containers.setdefault(id(obj), []).insert(0, first[1:])
+        self.containers[id(obj)] = (obj, name, key)
+        self.version += 1
+        if package and key in _ABOUT:
+            self.unseeded.add(id(obj))
 
     def _drop_container(self, at: int, place: tuple[str, str]) -> None:
         obj, *here = self.containers[at]
@@ -320,7 +314,7 @@ def resolve(module: str, steps: tuple[Step, ...], mark: str | None = None) -> An
         raise CodeChanged(
             f"{spell(module, steps)} is in the state, but nothing is there now; bring it back to go on"
         ) from None
-    if mark is not None and (now := _mark(module, steps, found)) != mark:
+    if mark is not None and (now := marks.mark(module, steps, found)) != mark:
         what = spell(module, steps)
         if type(found) is FunctionType:
             loading().require_same_interpreter(what)
@@ -329,62 +323,6 @@ def resolve(module: str, steps: tuple[Step, ...], mark: str | None = None) -> An
             f"{now or repr(found)}; bring it back to go on"
         )
     return found
-
-
-def marked(place: Place, obj: object) -> Place:
-    """The place with what a load needs to tell `obj` from others that may hang there in other code."""
-    module, steps = place[:2]
-    mark = _mark(module, steps, obj)
-    return (module, steps) if mark is None else (module, steps, mark)
-
-
-def _mark(module: str, steps: tuple[Step, ...], obj: object) -> str | None:
-    """What is known of an object besides its place; None where a name says it all.
-
-    A function has the digest of its code, unless a package keeps it under a name. Other things have a name of
-    their own behind a key. A position says least: there, what tells a function from others that were made
-    alike counts too.
-    """
-    keyed = any(kind == "[" for kind, _ in steps)
-    ordered = any(kind == "[" and type(step) is int for kind, step in steps)
-    if type(obj) is FunctionType:
-        holder = sys.modules.get(module)
-        if not keyed and holder is not None and modules.is_library(holder):
-            return None
-        digest = frames.code_digest(obj.__code__)
-        return f"function {digest} {_bound(obj)}".rstrip() if ordered else f"function {digest}"
-    if not keyed:
-        return None
-    if issubclass(type(obj), type):
-        return f"class {type.__dict__['__qualname__'].__get__(obj)}"
-    mark = f"a {type(obj).__qualname__}"
-    return f"{mark} named {obj.name}" if type(obj) is ContextVar else mark
-
-
-_TOLD = (str, bytes, int, float, bool)
-
-
-def _bound(function: FunctionType) -> str:
-    """A digest of what a function was made with and doesn't rebind: text, numbers, functions and classes."""
-    code = function.__code__
-    rebound = {each.argval for each in dis.get_instructions(code) if each.opname in _REBINDS}
-    values: list[tuple[str, Any]] = []
-    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        if name not in rebound:
-            with contextlib.suppress(ValueError):
-                values.append((name, cell.cell_contents))
-    values += [("", value) for value in function.__defaults__ or ()]
-    values += (function.__kwdefaults__ or {}).items()
-    told = []
-    for name, value in values:
-        if type(value) in _TOLD:
-            told.append(f"{name}={value!r}")
-        elif type(value) is FunctionType or issubclass(type(value), type):
-            told.append(f"{name}={value.__module__}.{value.__qualname__}")
-    return hashlib.blake2b("\n".join(told).encode(), digest_size=8).hexdigest() if told else ""
-
-
-_REBINDS = frozenset({"STORE_DEREF", "DELETE_DEREF"})
 
 
 def global_(module: str, name: str) -> Any:
@@ -416,31 +354,26 @@ def _slot(obj: Any, name: str) -> Any:
 # --- the deep index -------------------------------------------------------------------------------
 
 _DEPTH = 12
-_LIMIT = 100_000  # objects; a user's registries hold far fewer
 # Packages are looked through once, and not as far: what matters of them hangs off objects of the user.
 _LIBRARY_DEPTH = 4
-# An object with where it hangs: off another entry by a step, or as the global that a place names.
-_Entry: TypeAlias = "tuple[Any, _Entry | None, Any]"
-_library: tuple[int, dict[int, _Entry]] = (0, {})
+_library: tuple[int, dict[int, Entry]] = (0, {})
 
 
 class Hanging:
     """The deep index: where what hangs off the globals of importable modules hangs.
 
-    Breadth first, so that the shortest path wins; modules of the user, and after `look_into_packages()` those
-    of packages too. Keys that aren't text or numbers aren't walked, for they would have to be found again in
-    another process.
+    Of modules of the user, and after `look_into_packages()` those of packages too.
     """
 
     def __init__(self) -> None:
         index.refresh(full=True)
-        self._maps = [_walk(index.roots(user=True), _DEPTH)]
+        self._maps = [walk(index.roots(user=True), _DEPTH)]
 
     def look_into_packages(self) -> None:
         global _library
         if len(self._maps) == 1:
             if _library[0] != len(sys.modules):
-                _library = (len(sys.modules), _walk(index.roots(user=False), _LIBRARY_DEPTH))
+                _library = (len(sys.modules), walk(index.roots(user=False), _LIBRARY_DEPTH))
             self._maps.append(_library[1])
 
     def place(self, obj: object) -> Place | None:
@@ -450,11 +383,11 @@ class Hanging:
             if entry is not None and entry[0] is obj:
                 place = _place(entry)
                 if _leads(place, obj):
-                    return marked(place, obj)
+                    return marks.marked(place, obj)
         return None
 
 
-def _place(entry: _Entry) -> Place:
+def _place(entry: Entry) -> Place:
     steps: list[Step] = []
     while entry[1] is not None:
         steps.append(entry[2])
@@ -468,74 +401,6 @@ def _leads(place: Place, obj: object) -> bool:
         return follow(*place[:2]) is obj
     except Exception:  # a property on the way may raise anything
         return False
-
-
-def _walk(waiting: list[_Entry], depth: int) -> dict[int, _Entry]:
-    found: dict[int, _Entry] = {}
-    slots: dict[type, list[tuple[str, Any]]] = {}
-    for _ in range(depth):
-        following: list[_Entry] = []
-        for entry in waiting:
-            obj, above, step = entry
-            if id(obj) in found:
-                continue
-            if above is None and issubclass(type(obj), type) and obj.__module__ != step[0]:
-                continue  # an import; its own module leads to it
-            found[id(obj)] = entry
-            if len(found) > _LIMIT:
-                return found
-            following += [
-                (under, entry, to)
-                for to, under in _branches(obj, type(obj), slots)
-                if type(under) not in _SKIPPED
-            ]
-        if not following:
-            break
-        waiting = following
-    return found
-
-
-_SKIPPED = frozenset(
-    {type(None), bool, int, float, complex, str, bytes, ModuleType, re.Pattern, BuiltinFunctionType}
-)
-
-
-def _branches(obj: Any, cls: type, slots: dict[type, list[tuple[str, Any]]]) -> Iterable[tuple[Step, Any]]:
-    if cls is dict:
-        return [(("[", k), v) for k, v in list(obj.items()) if type(k) in (str, int)]
-    if cls is list or cls is tuple:
-        return [(("[", i), v) for i, v in enumerate(obj)]
-    if cls is FunctionType:
-        return [((".", k), v) for k, v in obj.__dict__.items()] if obj.__dict__ else ()
-    if cls is functools.partial:
-        return [((".", "func"), obj.func)]
-    if cls is MethodType:
-        return [((".", "__func__"), obj.__func__)]
-    if issubclass(cls, type):
-        kinds = (type, *CONTAINERS)
-        return [((".", k), v) for k, v in list(obj.__dict__.items()) if issubclass(type(v), kinds)]
-    try:
-        names = object.__getattribute__(obj, "__dict__")
-    except AttributeError:
-        names = None
-    found: list[tuple[Step, Any]] = []
-    if type(names) is dict:
-        found += [((".", k), v) for k, v in list(names.items()) if type(k) is str]
-    if cls not in slots:
-        slots[cls] = list(_slots(cls))
-    for slot, descriptor in slots[cls]:
-        with contextlib.suppress(AttributeError):
-            found.append(((".", slot), descriptor.__get__(obj, cls)))
-    return found
-
-
-def _slots(cls: type) -> Iterator[tuple[str, Any]]:
-    for base in cls.__mro__:
-        slots = base.__dict__.get("__slots__", ())
-        for slot in (slots,) if isinstance(slots, str) else slots:
-            descriptor = base.__dict__.get(slot)
-            if isinstance(descriptor, types.MemberDescriptorType):
-                yield slot, descriptor
 
 
 _FORGOTTEN = 1000  # objects remembered to hang nowhere, before they are looked for again
