@@ -291,6 +291,11 @@ def _function(step: Step, obj: types.FunctionType) -> Branches:
         yield Step(step, f"global {name!r}"), value
 
 
+def _module(step: Step, obj: types.ModuleType) -> Branches:
+    for name, value in modules.carried(obj).items():
+        yield Step(step, f".{name}"), value
+
+
 # Made anew with the class, or not carried as it stands.
 _OF_CLASSES = frozenset(
     (
@@ -488,6 +493,7 @@ _BY_TYPE: dict[type, Callable[[Step, Any], Branches]] = {
     frozenset: _set,
     contextvars.Context: _context,
     types.CellType: _cell,
+    types.ModuleType: _module,
     types.GenericAlias: _alias,
     types.UnionType: _alias,
     types.FunctionType: _function,

@@ -339,4 +339,22 @@ def reduce_module(module: ModuleType, dumping: Dumping) -> Any:
             return import_module, (alias,)
     if type(module) is not ModuleType:
         return NotImplemented  # its class may say how it travels
-    return module_of, (reference(module.__dict__, dumping),)
+    made = module_of, (reference(module.__dict__, dumping),)
+    sent = dumping.sent.get(id(module.__dict__), set())
+    rest = {name: value for name, value in carried(module).items() if name not in sent}
+    sent.update(rest)
+    return (*made, rest, None, None, fill_module) if rest else made
+
+
+# Made anew with the module, or of the process that made it.
+_NOT_CARRIED = frozenset({"__builtins__", "__cached__", "__loader__", "__spec__", MARK, HELD})
+
+
+def carried(module: ModuleType) -> dict[str, Any]:
+    """What travels of a module by value that is in the state itself: any of its names may be asked for."""
+    return {name: value for name, value in names_in(module).items() if name not in _NOT_CARRIED}
+
+
+def fill_module(module: ModuleType, names: dict[str, Any]) -> None:
+    for name, value in names.items():
+        module.__dict__.setdefault(name, value)

@@ -30,7 +30,7 @@ from typing import Any, TypeAlias
 
 from snaprt.state import classes, reducers
 from snaprt.state.reducers import Reduced, Reducer
-from snaprt.state.sessions import Dumping
+from snaprt.state.sessions import Dumping, loading
 
 PICKLING = (
     *("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__"),
@@ -292,7 +292,11 @@ def fill(obj: Any, state: State) -> None:
     items, values, names, held = state
     base = base_of(type(obj))
     if base is not None:
-        BASES[base].fill(obj, items, values)
+        put = BASES[base].fill
+        try:
+            put(obj, items, values)
+        except Exception:  # of an element that can't say its hash before it is complete
+            loading().finish.append(lambda: put(obj, items, values))
     set_attributes(obj, names, held)
 
 

@@ -494,3 +494,23 @@ def test_new_types_and_aliases_of_local_code_come_back():
             list[parameter],
             (parameter,),
         )
+
+
+def test_a_module_that_cant_be_imported_brings_all_its_names():
+    settings = types.ModuleType("settings_of_no_file", "its doc")
+    settings.DEBUG = [True]
+    exec("def debug(): return DEBUG", vars(settings))
+    settings.itself = settings
+    back, debug = twin([settings, settings.debug])
+    assert back is not settings
+    assert (back.__name__, back.__doc__, back.DEBUG) == ("settings_of_no_file", "its doc", [True])
+    assert back.itself is back
+    assert back.debug is debug
+    assert debug() is back.DEBUG
+
+
+def test_what_cant_travel_of_a_module_that_cant_be_imported_is_named():
+    settings = types.ModuleType("settings_of_no_file")
+    settings.lock = threading.Lock()
+    with pytest.raises(NotSerialisable, match=r"state → \[0\] → \.lock: threading\.Lock"):
+        state.dump([settings])

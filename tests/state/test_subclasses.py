@@ -6,6 +6,7 @@ from __future__ import annotations
 import array
 import collections
 import copyreg
+import dataclasses
 import datetime
 import decimal
 import fractions
@@ -251,6 +252,28 @@ def test_instances_may_hold_themselves_and_each_other(base: Any) -> None:
     assert [id(each) for each in back_other] == [id(back)]
     if issubclass(base, dict):
         assert back[back_other] is back_other
+
+
+@pytest.mark.parametrize("base", [dict, set])
+def test_elements_that_lead_back_and_are_hashed_by_their_contents_come_back(base: Any) -> None:
+    class Holding(base):  # type: ignore[misc]  # either
+        def __new__(cls, wanted: int) -> Any:
+            return base.__new__(cls)
+
+        def __init__(self, wanted: int) -> None:
+            base.__init__(self)
+
+    @dataclasses.dataclass(frozen=True)
+    class Element:
+        name: str
+        holder: Any = dataclasses.field(compare=False)
+
+    holder = Holding(1)
+    elements = [Element(name, holder) for name in "ab"]
+    base.update(holder, dict.fromkeys(elements, 1))
+    first, _ = again(elements)
+    assert {each.name for each in first.holder} == {"a", "b"}
+    assert all(each in first.holder and each.holder is first.holder for each in first.holder)
 
 
 @pytest.mark.parametrize("base", [object, list])
