@@ -124,14 +124,14 @@ class Index:
         module = sys.modules.get(place[0])
         if type(module) is ModuleType and module.__dict__.get(place[1]) is obj:
             return place
-        return place if holds(*place, obj) else _first(self._further, obj)
+        return _held(obj, [place, *self._further.get(id(obj), ())])
 
     def container(self, obj: object) -> tuple[str, str] | None:
         """The same for a container."""
         held = self.containers.get(id(obj))
         if held is None:
             return None
-        return held[1:] if holds(held[1], held[2], obj) else _first(self._further_containers, obj)
+        return _held(obj, [held[1:], *self._further_containers.get(id(obj), ())])
 
     def anchored(self, obj: object) -> Place | None:
         """The place of an anchored object that an earlier dump needed."""
@@ -258,8 +258,17 @@ class Index:
             self.version += 1
 
 
-def _first(further: dict[int, list[tuple[str, str]]], obj: object) -> tuple[str, str] | None:
-    return next((place for place in further.get(id(obj), ()) if holds(*place, obj)), None)
+def _held(obj: object, places: list[tuple[str, str]]) -> tuple[str, str] | None:
+    """The first of these places where the object is now, or where else one of their modules has it."""
+    for place in places:
+        if holds(*place, obj):
+            return place
+    # To give a global another name needn't change the values of a module, by which it is looked through.
+    for module in dict.fromkeys(module for module, _ in places):
+        for name, value in list(modules.names_in(sys.modules.get(module)).items()):
+            if value is obj and holds(module, name, obj):
+                return module, name
+    return None
 
 
 def _drop(

@@ -124,6 +124,17 @@ def test_a_global_of_several_modules_is_one_of_those_that_still_hold_it(module, 
     assert same(value)
 
 
+@pytest.mark.parametrize("what", HELD)
+def test_a_global_that_was_given_another_name_is_found_under_it(module, what):
+    owner = module("anch_owner", OWNER)
+    owner.last = value = getattr(owner, what)
+    delattr(owner, what)
+    assert same(value)
+    del owner.last
+    owner.renamed = value
+    assert same(value)
+
+
 def test_a_container_that_no_module_holds_any_more_is_carried_again(module):
     owner = module("anch_owner", OWNER, package=True)
     value = owner.plain
