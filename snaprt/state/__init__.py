@@ -1,8 +1,9 @@
 """Floor 1, `state`: one dump for everything a run holds, and what can't be in it.
 
 - `pickling`: `dump` and `load`; the parts of a dump (`parts`), what one dump or load keeps (`sessions`)
-- `reducers`: the table of how types travel. Filled by `suspended` (frames), `functions`, `code`, `modules`,
-  `classes`, `generics`, `subclasses`, `dropped`, `exceptions`, `iterators`, `matches`, `contexts`, `weak`
+- `reducers`: the table of how types travel. Filled by `suspended` (frames), `functions`, `caches`, `code`,
+  `modules`, `classes`, `generics`, `subclasses`, `dropped`, `exceptions`, `iterators`, `matches`, `contexts`,
+  `weak`
 - `anchors`: objects that belong to a module, and travel as the place where they hang
 - `seeds`: what a dump's memo begins with, and its head; `plain`: values that need no memo
 - `patient`: loads of cycles through what is hashed by its contents
@@ -19,6 +20,7 @@ from contextvars import Context
 
 from snaprt import frames
 from snaprt.state import (  # noqa: F401  # imported for what they register
+    caches,
     classes,
     code,
     contexts,

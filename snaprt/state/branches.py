@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from snaprt import frames
-from snaprt.state import classes, contexts, modules, subclasses
+from snaprt.state import caches, classes, contexts, modules, subclasses
 from snaprt.state.handles import CONTEXT_TOKEN, UNPICKLABLE
 from snaprt.state.kinds import Kind
 from snaprt.state.operands import line_at, operand_names
@@ -365,6 +365,9 @@ def _reduce_value(step: Step, obj: Any, value: tuple[Any, ...]) -> Branches:
     make, args, state, items, pairs, *_ = (*value, None, None, None, None, None)[:6]
     attributes = {id(held): name for name, held in (subclasses.names_of(obj) or {}).items()}
     yield Step(step, "its maker"), make
+    if make is caches.make_cached:
+        yield from _cached(step, *state)
+        return
     if make is subclasses.bare:
         yield from _rebuilt(step, args, state)
         return
@@ -389,6 +392,16 @@ def _reduce_value(step: Step, obj: Any, value: tuple[Any, ...]) -> Branches:
     for key, item in pairs or ():
         yield Step(step, f"key [{_short(key)}]"), key
         yield Step(step, f"[{_short(key)}]"), item
+
+
+def _cached(step: Step, names: dict[str, Any], entries: list[caches.Entry]) -> Branches:
+    for name, value in names.items():
+        yield Step(step, f".{name}"), value
+    for args, named, result in entries:
+        at = Step(step, f"in its cache, the call with {_short(args)}")
+        yield from _sequence(Step(at, "argument"), args)
+        yield from _mapping(Step(at, "argument"), named)
+        yield Step(at, "result"), result
 
 
 # What the arguments of these makers are to the object.

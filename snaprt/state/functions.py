@@ -295,27 +295,6 @@ def set_attributes(obj: Any, names: dict[str, Any]) -> None:
         setattr(obj, name, value)
 
 
-_LRU = type(functools.lru_cache(len))
-
-
-@reducer(_LRU)
-def reduce_cached(cached: Any, dumping: Dumping) -> Reduced:
-    """`functools.lru_cache`: by name where its module holds it, else anew with an empty cache."""
-    module, qualname = getattr(cached, "__module__", None), getattr(cached, "__qualname__", "<")
-    if modules.importable(module):
-        try:
-            if attribute(sys.modules[module], qualname) is cached:
-                return found_by_name, (module, qualname)
-        except AttributeError:
-            pass
-    limits = cached.cache_parameters()
-    return make_cached, (cached.__wrapped__, limits["maxsize"], limits["typed"])
-
-
-def make_cached(function: Any, maxsize: int | None, typed: bool) -> Any:
-    return functools.lru_cache(maxsize, typed)(function)
-
-
 def found_by_name(module: str, qualname: str) -> Any:
     """Whatever the module holds under that name; CodeChanged if nothing does."""
     try:

@@ -514,3 +514,54 @@ def test_what_cant_travel_of_a_module_that_cant_be_imported_is_named():
     settings.lock = threading.Lock()
     with pytest.raises(NotSerialisable, match=r"state → \[0\] → \.lock: threading\.Lock"):
         state.dump([settings])
+
+
+@pytest.mark.parametrize("maxsize", [None, 3])
+@pytest.mark.parametrize("typed", [False, True])
+def test_a_local_functions_cache_comes_back_with_what_is_in_it(maxsize, typed):
+    calls = []
+
+    @functools.lru_cache(maxsize, typed)
+    def cached(*args, **named):
+        calls.append((args, named))
+        return [cached, args, named]
+
+    cached.note = "kept"
+    known = [((), {}), ((1,), {}), ((1.5, "a"), {"b": 2, "c": (3,)}), (("text",), {"d": 1})][
+        -maxsize if maxsize else 0 :
+    ]
+    results = [cached(*args, **named) for args, named in known]
+    back, again, calls = twin([cached, results, calls])
+    assert (back.note, back.__name__, back.cache_parameters()) == (
+        "kept",
+        "cached",
+        cached.cache_parameters(),
+    )
+    count = len(calls)
+    assert all(back(*args, **named) is result for (args, named), result in zip(known, again, strict=True))
+    assert len(calls) == count
+    assert again[0][0] is back
+    back("new")
+    assert len(calls) == count + 1
+
+
+def test_what_a_cache_forgets_next_is_what_it_would_have_forgotten():
+    @functools.lru_cache(2)
+    def cached(a):
+        return [a]
+
+    kept = cached(1), cached(2), cached(1)
+    back, kept = twin([cached, kept])
+    back(3)
+    assert back(1) is kept[0]
+    assert back(2) is not kept[1]
+
+
+def test_what_cant_travel_in_a_local_functions_cache_is_named():
+    @functools.cache
+    def cached(a):
+        return threading.Lock()
+
+    cached("x")
+    with pytest.raises(NotSerialisable, match=r"the call with \('x',\) → result: threading\.Lock"):
+        state.dump([cached])
