@@ -19,9 +19,9 @@ import typer
 import snaprt
 from snaprt.cli import failures, fleet, keeping, output, people, watch
 from snaprt.cli.foreign import Text, visible
-from snaprt.cli.options import Debug, Early, Json, RunId, Store, Suspension, leave
+from snaprt.cli.options import Debug, Early, Json, RunId, Store, Suspension, TakesNumbers, leave
 from snaprt.cli.options import settings as settings_of
-from snaprt.errors import SnaprtError, UnknownSuspension, UsageError
+from snaprt.errors import SnaprtError, UsageError
 
 if TYPE_CHECKING:
     from snaprt.runtime import Run, Runtime
@@ -218,12 +218,12 @@ def resume(
             if answer is not None:
                 await runtime.answer(run_id, value, suspension=suspension, by=session.who(), early=early)
             if verdict is not None:
-                try:
-                    await runtime.answer(run_id, verdict, suspension=suspension, by=session.who())
-                except UnknownSuspension:
+                about = await people.in_doubt(runtime, run_id, suspension)
+                if about is None:
                     # Right after a crash nobody has looked yet which calls are in doubt; a resume does.
                     await (await runtime.resume(run_id, agent=today, steal=steal)).outcome()
-                    await runtime.answer(run_id, verdict, suspension=suspension, by=session.who())
+                    about = await people.in_doubt(runtime, run_id, suspension, looked=True)
+                await runtime.answer(run_id, verdict, suspension=about, by=session.who())
             try:
                 return await runtime.resume(
                     run_id,
@@ -242,8 +242,8 @@ def resume(
     leave(session.with_runtime(settings, work, run=run_id))
 
 
-app.command("answer")(people.answer)
-app.command("send")(people.send)
+app.command("answer", cls=TakesNumbers)(people.answer)
+app.command("send", cls=TakesNumbers)(people.send)
 app.command("cancel")(people.cancel)
 app.command("watch")(watch.watch)
 app.command("ls")(keeping.list_runs)

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from snaprt.kernel.interrupts import is_ctrl_c
 from snaprt.kernel.preview import shorten
 
 Summary = Mapping[str, Any]
@@ -31,7 +32,9 @@ def as_json(value: Any) -> Any:
     """The value itself if JSON can say it, else `{"repr": …}`, which never fails either."""
     try:
         json.dumps(value, allow_nan=False)
-    except Exception:  # a class derived from dict may raise anything
+    except BaseException as error:  # a class derived from dict may raise anything
+        if is_ctrl_c(error):
+            raise
         return {"repr": text_of(value)}
     return value
 
@@ -40,7 +43,9 @@ def text_of(value: Any) -> str:
     """The whole `repr`; of a value whose `repr` fails, as much as can be had."""
     try:
         return repr(value)
-    except Exception:
+    except BaseException as error:
+        if is_ctrl_c(error):
+            raise
         return shorten(value)
 
 

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from snaprt import errors
+from snaprt.kernel.interrupts import is_ctrl_c
 
 if TYPE_CHECKING:
     from snaprt.runtime import Failed
@@ -58,7 +59,9 @@ def words(error: BaseException) -> str:
     """The text of an exception, also of one whose own `__str__` fails."""
     try:
         return str(error).strip()
-    except Exception as failure:
+    except BaseException as failure:
+        if is_ctrl_c(failure):
+            raise
         return f"(its text can't be had: {type(failure).__name__})"
 
 

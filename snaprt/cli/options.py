@@ -6,9 +6,11 @@ Imported with every command line, so it imports little itself.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, NoReturn, cast
+import re
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
+from typer.core import TyperCommand
 
 from snaprt.errors import UsageError
 
@@ -36,6 +38,19 @@ Early = Annotated[
     bool,
     typer.Option("--early", help="--suspension names a question that isn't asked yet."),
 ]
+
+
+class TakesNumbers(TyperCommand):
+    """A command with JSON among its arguments: -5 is a number there, and no option is called so."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        # A blank before it means nothing in JSON, and the parser takes no option for it.
+        end = args.index("--") if "--" in args else len(args)
+        shown = [f" {word}" if _NEGATIVE.match(word) else word for word in args[:end]]
+        return super().parse_args(ctx, shown + args[end:])
+
+
+_NEGATIVE = re.compile(r"-\.?\d")
 
 
 def settings(context: typer.Context, store: str | None, as_json: bool) -> Settings:

@@ -13,7 +13,7 @@ import typer
 
 from snaprt.cli import failures, output
 from snaprt.cli.options import Debug, Early, Json, RunId, Store, Suspension, leave, settings
-from snaprt.errors import RunBusy, SnaprtError
+from snaprt.errors import RunBusy, SnaprtError, UsageError
 
 if TYPE_CHECKING:
     from snaprt.cli.session import Settings
@@ -64,6 +64,43 @@ def answer(
         return failures.COMPLETED
 
     leave(session.with_runtime(said, work, run=run_id))
+
+
+async def in_doubt(runtime: Runtime, run: str, suspension: str | None, *, looked: bool = False) -> str | None:
+    """The question about a call in doubt that a verdict answers; None where only a resume can tell whether
+    there is one, and that hasn't `looked` yet. UsageError where nothing is in doubt."""
+    from snaprt.cli import views
+
+    info = await runtime.show(run)
+    waiting = [each.suspension for each in info.waiting]
+    doubts = [name for name in waiting if name.startswith(_DOUBT)]
+    if suspension in doubts:
+        return suspension
+    if suspension is not None and not suspension.startswith(_DOUBT):
+        raise UsageError(
+            f"{suspension} is no question about a call in doubt, and --in-doubt decides only those. Give "
+            "your answer to it with --answer."
+        )
+    if suspension is None and len(doubts) == 1:
+        return doubts[0]
+    if doubts:
+        meant = f"Its calls in doubt are {', '.join(doubts)}: say which with --suspension."
+        raise UsageError(f"Run {run} waits for no {suspension}. {meant}" if suspension else meant)
+    if not looked and any(step["status"] == "pending" for step in info.steps):
+        return None
+    awaited = views.waits_for(info)
+    raise UsageError(
+        f"No call of run {run} is in doubt, so there's nothing for --in-doubt to decide. "
+        + (
+            f"It waits for {awaited}; a question is answered with --answer."
+            if awaited
+            else f"It is {info.status}."
+        )
+    )
+
+
+_DOUBT = "doubt-"
+"""How the ids of such questions begin; no name that an agent can give does."""
 
 
 def send(

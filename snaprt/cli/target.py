@@ -26,7 +26,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from snaprt.cli import failures
 from snaprt.errors import UsageError
+from snaprt.kernel.interrupts import is_ctrl_c
 from snaprt.state import modules
 
 Agent = Callable[..., Coroutine[Any, Any, Any]]
@@ -77,7 +79,9 @@ def _load_module(name: str) -> ModuleType:
             f"There's no module {error.name!r} on the import path, looked for from {os.getcwd()}. "
             f"Go to the folder it stands in, install it, or give the file: path/to/file.py:function.{hint}"
         ) from error
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if is_ctrl_c(error):
+            raise
         raise _broken(name, error) from error
 
 
@@ -103,7 +107,9 @@ def _load_file(place: str) -> ModuleType:
     sys.modules[path.name] = module
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if is_ctrl_c(error):
+            raise
         del sys.modules[path.name]
         raise _broken(place, error) from error
     return module
@@ -178,9 +184,9 @@ def _broken(place: str, error: BaseException) -> UsageError:
             if not frame.filename.startswith("<frozen") and frame.filename not in _MACHINERY
         ]
         where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-        text = str(error)
+        text = failures.words(error)
     return UsageError(
-        f"Loading {place} failed with {type(error).__name__}: {text}{where}. "
+        f"Loading {place} failed with {type(error).__name__}{text and f': {text}'}{where}. "
         "Nothing was started; --debug shows the traceback."
     )
 

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from snaprt.errors import UsageError
+from snaprt.store import names
 
 
 def parse_json(text: str, what: str) -> Any:
     """The value of `text` as strict JSON; `-` reads it from standard input. `what` names it in errors."""
-    if text == "-":
-        text, what = sys.stdin.read(), f"{what} (standard input)"
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        if text == "-":
+            what = f"{what} (standard input)"
+            text = sys.stdin.read()
+        return _loads(text)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}" if "\n" in text else f"column {error.colno}"
         raise UsageError(
@@ -38,6 +41,11 @@ def check_early(early: bool, suspension: str | None) -> None:
         raise UsageError(
             "--early is for a question that isn't asked yet: say which with --suspension NAME, the name in "
             "snaprt.suspend(…, name=NAME)."
+        )
+    if early and suspension is not None and not names.is_slot(suspension):
+        raise UsageError(
+            f"No question can be called {_short(suspension)}: a name has up to 100 letters, digits, '-' and "
+            "'_', and when it is asked again a '.' and how often, as in review.2."
         )
 
 
@@ -63,7 +71,7 @@ def parse_pairs(words: Sequence[str]) -> dict[str, Any]:
         if key in kwargs:
             raise UsageError(f"The argument {key!r} is given twice.")
         try:
-            kwargs[key] = json.loads(text, parse_constant=_no_constant)
+            kwargs[key] = _loads(text)
         except (ValueError, RecursionError):
             kwargs[key] = text
     return kwargs
@@ -117,6 +125,18 @@ def fit_arguments(
             "Give the parameter another name."
         )
     return bound.args, bound.kwargs
+
+
+def _loads(text: str) -> Any:
+    """Strict JSON: every number in it is one, and not what Python makes of those that it can't hold."""
+    return json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text} is larger than any number that can be held")
+    return number
 
 
 def _no_constant(name: str) -> Any:

@@ -19,6 +19,7 @@ from rich.table import Table
 
 from snaprt.cli.changes import as_json, text_of
 from snaprt.cli.foreign import Text, one_line
+from snaprt.kernel.interrupts import is_ctrl_c
 
 if TYPE_CHECKING:
     from snaprt.runtime import RunInfo, Waiting
@@ -238,7 +239,9 @@ def entries(value: Any) -> dict[Any, Any] | None:
     """A mapping's entries; None for anything else, and for a mapping of an agent's own that can't be read."""
     try:
         return dict(value) if isinstance(value, Mapping) else None
-    except Exception:
+    except BaseException as error:
+        if is_ctrl_c(error):
+            raise
         return None
 
 

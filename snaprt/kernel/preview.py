@@ -50,7 +50,9 @@ def preview(value: Any, limit: int = LIMIT) -> Any:
     """`value` itself if it is JSON of at most `limit` characters, else `{"preview": text, "size": …}`."""
     try:
         return _copy(value, [limit], _DEPTH)
-    except Exception:  # besides _NotShowable, whatever a class of the agent's raises when it is looked at
+    except BaseException as error:  # besides _NotShowable, whatever an agent's class raises when looked at
+        if is_ctrl_c(error):
+            raise
         return {"preview": shorten(value), "size": _size(value)}
 
 
@@ -87,8 +89,9 @@ def _size(value: Any) -> str:
             return f"{len(value)} bytes"
         if isinstance(value, (list, tuple, set, frozenset, dict)):
             return f"{len(value)} items"
-    except Exception:  # a `__len__` of the agent's own
-        pass
+    except BaseException as error:  # a `__len__` of the agent's own
+        if is_ctrl_c(error):
+            raise
     return type(value).__name__
 
 

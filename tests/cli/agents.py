@@ -113,6 +113,10 @@ async def asks_and_charges(ledger: str, path: str) -> str:
     return await charge(ledger, path)
 
 
+async def asks_beside_a_charge(ledger: str, path: str) -> list[str]:
+    return list(await asyncio.gather(snaprt.suspend("Left?"), charge(ledger, path)))
+
+
 async def reads(path: str) -> str:
     return await read_file(path)
 

@@ -19,12 +19,15 @@ from tests.cli.processes import COMMAND, environment, lines, snaprt
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends POSIX signals to a child")
 
 
+_HOLD = ("waits", "charges", "asks_beside_a_charge")
+
+
 class Started:
     """A run in a process of its own, whose tool ends when `gate` is made."""
 
     def __init__(self, folder: Path, *words: str, agent: str = "waits") -> None:
         self.ledger, self.gate = folder / "ledger", folder / "gate"
-        arguments = [f"ledger={self.ledger}", f"path={self.gate}"] if agent in ("waits", "charges") else []
+        arguments = [f"ledger={self.ledger}", f"path={self.gate}"] if agent in _HOLD else []
         arguments += [f"ledger={self.ledger}"] if agent == "never_gives_up" else []
         self.process = subprocess.Popen(
             [*COMMAND, "run", f"tests.cli.agents:{agent}", *arguments, "--run-id", "w", *words],
@@ -152,6 +155,23 @@ def test_a_write_in_doubt_is_asked_about_and_a_person_decides(
     if result is None:
         assert "not allowed" in done.stderr
     assert calls(started) == ["charge"] * charges
+
+
+def test_a_verdict_finds_the_call_in_doubt_among_other_questions(
+    start: Callable[..., Started], tmp_path: Path
+) -> None:
+    started = start(agent="asks_beside_a_charge")
+    started.read_until(lambda line: "charge" in line)
+    while not started.ledger.exists():
+        assert started.process.poll() is None
+    started.kill()
+    started.gate.touch()
+    done = snaprt("resume", "w", "--in-doubt", 'done "by hand"', cwd=tmp_path)  # nobody has looked yet
+    assert done.returncode == 0, done.stderr
+    assert "Left?" in done.stdout
+    done = snaprt("resume", "w", "--answer", '"yes"', "--json", cwd=tmp_path)
+    assert lines(done)[-1]["result"] == ["yes", "by hand"], done.stderr
+    assert calls(started) == ["charge"]
 
 
 def test_a_run_in_other_hands_is_refused_until_it_is_stolen(

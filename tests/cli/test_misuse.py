@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -49,6 +50,12 @@ WRONG_USAGE: list[tuple[list[str], str]] = [
     (["resume", "r", "--agent", "nothing"], "lacks a function"),
     (["answer", "r"], "Missing argument.*JSON"),
     (["answer", "r", "{'a': 1}"], "The answer isn't JSON.*double quotes"),
+    (["answer", "r", "1e999"], "The answer isn't JSON: 1e999 is larger than any number"),
+    (["answer", "r", "-5x"], "The answer isn't JSON: .*'-5x'"),
+    (["answer", "r", "-5", "--inbox", "x"], "No such option.*--inbox"),
+    (["answer", "r", "1", "--early", "--suspension", "q." + "9" * 140], "No question can be called 'q.9+…'"),
+    (["answer", "r", "1", "--early", "--suspension", "q." + "9" * 5000], "No question can be called 'q.9+…'"),
+    (["resume", "r", "--answer", "1", "--early", "--suspension", "../q"], "No question can be called '../q'"),
     (["answer", "r", "1", "--early"], "--early is for a question that isn't asked yet.*--suspension NAME"),
     (["resume", "r", "--answer", "1", "--early"], "--early is for a question.*--suspension NAME"),
     (["resume", "r", "--early", "--suspension", "s", "--in-doubt", "retry"], "--early is for --answer"),
@@ -120,6 +127,21 @@ def test_wrong_usage_is_one_paragraph_and_leaves_nothing(
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "said",
+    ["raise ValueError('broken')", "def (", "import sys; sys.exit(4)", "raise KeyboardInterrupt"],
+)
+@pytest.mark.parametrize("command", ["run", "worker"])
+def test_a_module_that_raises_as_it_is_imported_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str, said: str
+) -> None:
+    (folder / "raises_at_import.py").write_text(said)
+    monkeypatch.syspath_prepend(str(folder))
+    words = ["run", "raises_at_import:f"] if command == "run" else ["worker", "--agents", "raises_at_import"]
+    assert run_command_line(words) == 2
+    assert "raises_at_import" in one_paragraph(capsys.readouterr().err)
+
+
 @pytest.mark.parametrize("place", ["after", "before"])
 def test_debug_shows_where_a_refusal_comes_from(
     folder: Path, capsys: pytest.CaptureFixture[str], place: str
@@ -181,6 +203,36 @@ def test_an_answer_to_no_question_says_which_are_open(
         assert "ask-2" in err
     assert run_command_line(["answer", "ended", "1"]) == 2
     assert "ended" in one_paragraph(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("text", ["-5", "-0.5", "-1e3"])
+def test_a_negative_number_is_an_answer_and_no_option(
+    folder: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    assert run_command_line(["run", f"{AGENTS}:two_questions", "--run-id", "q"]) == 0
+    assert run_command_line(["answer", "q", text, "--suspension", "ask-1"]) == 0
+    assert run_command_line(["answer", "--suspension", "ask-2", "--", "q", text]) == 0
+    assert run_command_line(["send", "q", "--inbox", "numbers", text]) == 0
+    capsys.readouterr()
+    assert run_command_line(["resume", "q"]) == 0
+    said = json.dumps(json.loads(text))
+    assert f"[{said}, {said}]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("suspension", [[], ["--suspension", "ask-1"], ["--suspension", "doubt-1-2"]])
+def test_a_verdict_answers_no_ordinary_question(
+    folder: Path, capsys: pytest.CaptureFixture[str], suspension: list[str]
+) -> None:
+    assert run_command_line(["run", f"{AGENTS}:two_questions", "--run-id", "q"]) == 0
+    assert run_command_line(["answer", "q", "1", "--suspension", "ask-2"]) == 0
+    assert run_command_line(["resume", "q"]) == 0
+    capsys.readouterr()
+    assert run_command_line(["resume", "q", "--in-doubt", "retry", *suspension]) == 2
+    assert "with --answer" in one_paragraph(capsys.readouterr().err)
+    assert run_command_line(["resume", "q", "--answer", '"yes"']) == 0
+    assert '["yes", 1]' in capsys.readouterr().out
+    assert run_command_line(["resume", "q", "--in-doubt", "retry"]) == 2
+    assert "No call of run q is in doubt" in one_paragraph(capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("key", ["", "short"])

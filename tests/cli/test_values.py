@@ -26,6 +26,7 @@ from snaprt.errors import UsageError
         ('tags=["a", "b"]', {"tags": ["a", "b"]}),
         ("half={", {"half": "{"}),
         ("much=NaN", {"much": "NaN"}),
+        ("huge=1e999", {"huge": "1e999"}),
         ("since=1.10", {"since": 1.1}),
         ("größe=1", {"größe": 1}),
     ],
@@ -73,6 +74,7 @@ def test_input_of_another_kind_is_refused_by_its_kind(document: str, kind: str) 
         ("", "column 1"),
         ('{"a": 1} x', "Extra data at column 10"),
         ("[NaN]", "NaN has no place"),
+        ("[-1e999]", "-1e999 is larger than any number"),
         ("[" * 100_000, "nested too deeply"),
     ],
 )
@@ -90,6 +92,12 @@ async def agent(order: str, cents: int = 0, *, dry: bool = False, **more: Any) -
 
 
 async def none_at_all() -> None: ...
+
+
+def test_standard_input_that_is_no_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff"), encoding="utf-8"))
+    with pytest.raises(UsageError, match=r"standard input.* isn't JSON"):
+        values.parse_json("-", "The answer")
 
 
 def test_arguments_are_given_by_position_where_that_can_be() -> None:
