@@ -19,13 +19,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
-import anyio.to_thread
 import tenacity
 
 from snaprt import state
 from snaprt.errors import NotRestorable, NotSerialisable
 from snaprt.kernel import Call
 from snaprt.kernel.preview import in_words
+from snaprt.runtime import threads
 from snaprt.runtime.failing import OF_LOOPS, failure, own
 from snaprt.state import paths, resources
 
@@ -184,8 +184,7 @@ async def invoke(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
         except OF_LOOPS as raised:  # neither a Ctrl-C nor a cancellation reaches a worker thread
             raise failure(raised, str(getattr(fn, "__qualname__", fn))) from raised
 
-    # A thread can't be stopped; one that nobody waits for any more is left to end by itself.
-    value = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
+    value = await threads.for_tool(call)
     # A sync function may hand back an awaitable (a decorated coroutine function does).
     return await value if inspect.isawaitable(value) else value
 

@@ -31,7 +31,6 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
-import anyio.to_thread
 
 from snaprt import state
 from snaprt.errors import Diverged, NotRestorable, NotSerialisable, SnaprtError, Stalled
@@ -59,6 +58,7 @@ from snaprt.runtime.opened import OpenResources
 from snaprt.runtime.outcomes import Outcome, Suspended, suspended
 from snaprt.runtime.recording import Recorder
 from snaprt.runtime.rerun import Rerun, as_called
+from snaprt.runtime.threads import at_once
 
 # A wall clock can be set while we wait for it; looking again this often (seconds) bounds the harm.
 _LOOK_AT_CLOCK = 5.0
@@ -500,7 +500,7 @@ class Driver:
         while True:
             await anyio.sleep(self._lease / 3)
             until = time.time() + self._lease
-            await anyio.to_thread.run_sync(
+            await at_once(
                 self.log.put_lease,
                 {"owner": dict(self._owner), "epoch": self._recorder.epoch, "until": until},
                 self._lease,

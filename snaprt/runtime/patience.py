@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 import anyio
-import anyio.to_thread
 import tenacity
 
+from snaprt.runtime.threads import for_store
 from snaprt.store import Transient
 
 logger = logging.getLogger("snaprt")
@@ -37,7 +37,7 @@ async def patiently(
     level = logging.ERROR if seconds is None else logging.INFO if seconds <= _SHORT else logging.WARNING
     # Mostly it works at once, and then nothing of the machinery below is needed.
     try:
-        return await anyio.to_thread.run_sync(call)
+        return await for_store(call)
     except Transient as error:
         logger.log(level, "%s couldn't be done: %s", what, error)
         if seconds is not None and seconds <= 0:
@@ -63,4 +63,4 @@ async def patiently(
         before_sleep=say,
         reraise=True,
     )
-    return await tries(anyio.to_thread.run_sync, call)
+    return await tries(for_store, call)

@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 import anyio
-import anyio.to_thread
 
 from snaprt import state
 from snaprt.errors import Fenced, NotSerialisable, RunBusy, UsageError
@@ -34,6 +33,7 @@ from snaprt.runtime.family import Family
 from snaprt.runtime.outcomes import Outcome, Suspended, suspended
 from snaprt.runtime.recording import Recorder
 from snaprt.runtime.run import Run
+from snaprt.runtime.threads import for_store
 from snaprt.runtime.worker import Look, Worker
 from snaprt.store import Log
 
@@ -386,7 +386,7 @@ class Runtime(Access):
                         asked=restored.asked,
                     )
                 if parent is not None and await self._family.tell(log.run, parent, outcome):
-                    await anyio.to_thread.run_sync(log.done)
+                    await for_store(log.done)
             except Exception as raised:
                 # It belongs to whoever asks for the outcome; the other runs go on.
                 error = raised

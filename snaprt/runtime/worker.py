@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import anyio
-import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from snaprt.errors import Fenced, RunBusy, SnaprtError, UnknownRun, UsageError
@@ -36,6 +35,7 @@ from snaprt.kernel.preview import in_words
 from snaprt.runtime.failing import place_of
 from snaprt.runtime.outcomes import Outcome
 from snaprt.runtime.patience import patiently
+from snaprt.runtime.threads import for_store
 from snaprt.store import Hint, Removed, Store
 
 if TYPE_CHECKING:
@@ -158,11 +158,12 @@ class Worker:
         while self._resting and next(iter(self._resting.values()))[0] < now - 2 * _LONGEST_REST:
             self._resting.popitem(last=False)
         most = self._concurrency * _SHARE
+        looking = set(self._looking)  # what is listed of these may be over when the list is here
         due = await patiently("Looking for work", None, self._agenda.due, now, most, self._wanted)
         runs: dict[str, list[Hint]] = {}
         for hint in due.hints:
             runs.setdefault(hint.run, []).append(hint)
-        for run in [run for run in runs if self._runtime.poke(run) or run in self._looking]:
+        for run in [run for run in runs if self._runtime.poke(run) or run in looking]:
             self._rest(runs.pop(run))
         found = list(runs.items())
         random.shuffle(found)
@@ -270,7 +271,7 @@ class Worker:
 
     @staticmethod
     async def _ask(fn: Callable[..., Result], /, *args: Any) -> Result:
-        return await anyio.to_thread.run_sync(fn, *args)
+        return await for_store(fn, *args)
 
 
 def _is_done(hint: Hint, began: float) -> bool:

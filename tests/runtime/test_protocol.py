@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import subprocess
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -477,3 +479,38 @@ async def test_reads_started_together_share_few_records(url: str, ledger: str) -
         info = await rt.show("r")
     assert len(info.steps) == 100
     assert info.records < 25
+
+
+GO_ON = threading.Event()
+BLOCKED: list[int] = []
+
+
+@snaprt.tool(effect="read")
+def blocks(number: int) -> int:
+    BLOCKED.append(number)
+    assert GO_ON.wait(60)
+    return number
+
+
+async def blocks_often(times: int) -> int:
+    return len(await asyncio.gather(*map(blocks, range(times))))
+
+
+async def test_blocking_tools_keep_neither_each_other_nor_the_lease_nor_the_store_waiting(url: str) -> None:
+    BLOCKED.clear()
+    GO_ON.clear()
+    many = 3 * 40  # anyio lets 40 threads run at once
+    async with snaprt.Runtime(url, lease=0.15) as rt:
+        run = await rt.start(blocks_often, many, run_id="r")
+        try:
+            with anyio.fail_after(60):
+                while len(BLOCKED) < many:
+                    await anyio.sleep(0.01)
+                log, seen = rt._open.log("r"), set[float]()
+                while len(seen) < 3:
+                    await anyio.sleep(0.02)
+                    seen.add(log.get_lease().get("until", 0.0))
+                assert (await rt.show("r")).status == "running"
+        finally:
+            GO_ON.set()
+        assert await run.outcome() == snaprt.Completed("r", many)
