@@ -14,7 +14,6 @@ holds once. This file must not know logs or drivers: it says what to ask and wha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,22 +94,13 @@ class Doubts:
         """What a record says of them."""
         return [doubt.as_json() for doubt in self._open.values()]
 
-    async def face(
-        self, calls: Iterable[Call], asked: Mapping[int, Doubt], newest: int
-    ) -> list[tuple[Call, Settled | Retry]]:
-        """Settle calls that may have happened: gives those that could be, and keeps questions about the
-        others. `asked` are out already, by step; `newest` numbers new ones."""
-        settled: list[tuple[Call, Settled | Retry]] = []
-        for call in calls:
-            doubt = asked.get(call.step)
-            if doubt is None:
-                found = await reconciled(call)
-                if not isinstance(found, str):
-                    settled.append((call, found))
-                    continue
-                doubt = Doubt(f"doubt-{call.step}-{newest}", call, found)
-            self._open[doubt.suspension] = doubt
-        return settled
+    def keep(self, doubt: Doubt) -> None:
+        """This question is out."""
+        self._open[doubt.suspension] = doubt
+
+    def ask(self, call: Call, why: str, newest: int) -> None:
+        """A new question, which the newest record's number tells from an earlier one about the same call."""
+        self.keep(Doubt(f"doubt-{call.step}-{newest}", call, why))
 
     def resolve(self, suspension: str, answer: Any) -> tuple[Call, Settled | Retry]:
         """What the answer to a question means for its call."""
@@ -124,8 +114,7 @@ class Doubts:
 
 async def reconciled(call: Call) -> Settled | Retry | str:
     """What the tool's own hook says; a text where it can't say, which is then a person's to know."""
-    if call.reconcile is None:
-        return "the tool has no reconcile hook"
+    assert call.reconcile is not None  # else nobody asks
     try:
         args, kwargs = resources.real(call.args), resources.real(dict(call.kwargs))
         found = await invoke(call.reconcile, (call.key, *args), kwargs)

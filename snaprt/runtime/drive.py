@@ -121,6 +121,7 @@ class Driver:
     def drain(self, grace: float | None = None) -> None:
         """Start nothing more; when what runs has ended, or after `grace` seconds, save and leave."""
         self._stop_by = time.monotonic() + (self._grace if grace is None else grace)
+        self._recorder.stop_by = self._stop_by
         self.poke()
 
     async def drive(
@@ -147,7 +148,7 @@ class Driver:
                     await self._opened.reopen(self.kernel.open_resources())
                     for call in again:
                         self._hands.start(call)
-                    await self._face(doubtful, asked or {})
+                    self._face(doubtful, asked or {})
                     if fresh:
                         await self._announce(list(fresh), [])
                     outcome = await self._turns()
@@ -184,7 +185,15 @@ class Driver:
                 )
             if hands.unanswered:
                 calls, hands.unanswered = hands.unanswered, []
-                await self._face(calls, {})
+                self._face(calls, {})
+                continue
+            if hands.reconciled:
+                settled, hands.reconciled = hands.reconciled, []
+                for call, found in settled:
+                    if isinstance(found, str):
+                        self._doubts.ask(call, found, self.log.newest)
+                    elif not (self.draining and isinstance(found, Retry)):  # else it stays in doubt
+                        await self._act_on(call, found)
                 continue
             if hands.arrived:
                 await self._record()
@@ -232,7 +241,7 @@ class Driver:
                 for result in results:
                     self.kernel.deliver(result)
             elif not commands:
-                if self.kernel.idle or self._hands.arrived or self._hands.unanswered or self.draining:
+                if self.kernel.idle or self._hands.something or self.draining:
                     return  # what is ready to run is part of the state, so an agent that spins can leave too
                 await anyio.sleep(0)  # the agent polls: let what it polls for arrive
 
@@ -423,10 +432,16 @@ class Driver:
 
     # --- doubts -------------------------------------------------------------------------------
 
-    async def _face(self, calls: Sequence[Call], asked: Mapping[int, Doubt]) -> None:
-        """Settle calls that may have happened, or have the questions ready that a person is to answer."""
-        for call, found in await self._doubts.face(calls, asked, self.log.newest):
-            await self._act_on(call, found)
+    def _face(self, calls: Sequence[Call], asked: Mapping[int, Doubt]) -> None:
+        """Of calls that may have happened: keep the questions that are out (`asked`, by step), have the hooks
+        called of those that have one, and ask a person about the others."""
+        for call in calls:
+            if call.step in asked:
+                self._doubts.keep(asked[call.step])
+            elif call.reconcile is not None:
+                self._hands.reconcile(call)
+            else:
+                self._doubts.ask(call, "the tool has no reconcile hook", self.log.newest)
 
     async def _act_on(self, call: Call, found: Settled | Retry) -> None:
         if isinstance(found, Retry):

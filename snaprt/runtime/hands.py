@@ -1,8 +1,8 @@
 """The calls that a run has in hand: started on the host loop, each in a scope of its own, until they arrive.
 
-What came of them lies in `arrived` (an outcome) and `unanswered` (a write that outlasted its timeout) until
-the driver takes it. This file must not know the log: when a call may start and when its outcome is delivered
-is the driver's protocol."""
+What came of them lies in `arrived` (an outcome), `unanswered` (a write that outlasted its timeout) and
+`reconciled` (what the hook of a call in doubt says) until the driver takes it. This file must not know the
+log: when a call may start and when its outcome is delivered is the driver's protocol."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from anyio.abc import TaskGroup
 from snaprt.kernel import Call, Kernel
 from snaprt.kernel.waiting import EMITTER, cancel_child, start_child
 from snaprt.runtime.calls import Arrival, Unanswered, apart, carry_out
+from snaprt.runtime.doubts import Retry, Settled, reconciled
 from snaprt.runtime.emitting import Events
 from snaprt.runtime.family import Family
 from snaprt.runtime.opened import OpenResources
@@ -35,6 +36,7 @@ class Hands:
     ) -> None:
         self.arrived: list[Arrival] = []
         self.unanswered: list[Call] = []
+        self.reconciled: list[tuple[Call, Settled | Retry | str]] = []
         self._kernel = kernel
         self._opened = opened
         self._events = events
@@ -46,6 +48,11 @@ class Hands:
     def __bool__(self) -> bool:
         return bool(self._scopes)
 
+    @property
+    def something(self) -> bool:
+        """Whether anything waits to be taken."""
+        return bool(self.arrived or self.unanswered or self.reconciled)
+
     def begin(self, tasks: TaskGroup) -> None:
         """Calls run in this group from now on."""
         self._tasks = tasks
@@ -55,6 +62,21 @@ class Hands:
         call = self._of_the_family(apart(call, self._kernel.namespaces, self._opened.stand_ins))
         scope = self._scopes[call.step] = anyio.CancelScope()
         self._tasks.start_soon(self._carry_out, call, scope, name=f"{call.tool} (step {call.step})")
+
+    def reconcile(self, call: Call) -> None:
+        """Have the tool's hook say whether the call happened. It is in hand like a call: it may hang, too."""
+        assert self._tasks is not None
+        scope = self._scopes[call.step] = anyio.CancelScope()
+        self._tasks.start_soon(self._reconcile, call, scope, name=f"reconcile {call.tool} (step {call.step})")
+
+    async def _reconcile(self, call: Call, scope: anyio.CancelScope) -> None:
+        try:
+            with scope:
+                found = await reconciled(call)
+                self.reconciled.append((call, found))
+        finally:
+            self._scopes.pop(call.step, None)
+            self._poke()
 
     def _of_the_family(self, call: Call) -> Call:
         """Steps that start or cancel a child are ours to carry out."""
@@ -88,6 +110,8 @@ class Hands:
 
     def cancel(self, step: int) -> None:
         """Nobody waits for this call any more."""
+        self.unanswered = [call for call in self.unanswered if call.step != step]
+        self.reconciled = [(call, found) for call, found in self.reconciled if call.step != step]
         scope = self._scopes.get(step)
         if scope is not None:
             scope.cancel()

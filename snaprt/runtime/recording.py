@@ -2,8 +2,8 @@
 
 The recorder knows what of the state is not yet in the log. `dump` takes the state of this moment; the
 bytes go out with the next record, whatever its kind. A store that fails for a moment is tried again with
-backoff within `patience`; a tool's result is tried until somebody stops the process, and said loudly,
-for it is the one thing that can't be had again.
+backoff within `patience`; a tool's result is tried whatever the store fails with, until somebody stops the
+process, and said loudly, for it is the one thing that can't be had again.
 
 This file must not know when which record is due: that is the driver's protocol.
 """
@@ -17,11 +17,12 @@ from itertools import chain
 from typing import Any, Literal
 
 from snaprt import state
+from snaprt.errors import StoreError
 from snaprt.kernel import Kernel
 from snaprt.runtime import view
 from snaprt.runtime.emitting import Events, encode
 from snaprt.runtime.outcomes import Waiting
-from snaprt.runtime.patience import patiently
+from snaprt.runtime.patience import insistently, patiently
 from snaprt.store import Log, Transient
 
 # Up to so many bytes before compression a record takes less time to be made than to be handed to a thread.
@@ -46,6 +47,8 @@ class Recorder:
         self.epoch = epoch
         self._about = dict(about)
         self.patience = patience
+        self.stop_by: float | None = None
+        """When the run has to have left the process, by the monotonic clock."""
         self.events = Events(kernel, said)
         self._shown: set[str] = set()
         self._unwritten: state.Dump | None = None
@@ -115,16 +118,18 @@ class Recorder:
                 hurried=hurried,
             ).header.number
 
-        # A tool's result can't be had again; everything else can wait for a resume.
-        patience = None if kind == "result" else self.patience
         self._shown = set(self.kernel.open_suspensions())
         number: int | None = None
         if alone and self.log.quick and sum(map(len, chain(*sections.values()))) < _SMALL:
             # Here and now, as a thread would take as long as the disk. What fails goes the other way, too.
-            with contextlib.suppress(Transient):
+            with contextlib.suppress(StoreError if kind == "result" else Transient):
                 number = once(hurried=True)
         if number is None:
-            number = await patiently(f"Writing the {kind} record of run {self.log.run}", patience, once)
+            what = f"Writing the {kind} record of run {self.log.run}"
+            if kind == "result":  # it can't be had again; everything else can wait for a resume
+                number = await insistently(what, lambda: self.stop_by, once)
+            else:
+                number = await patiently(what, self.patience, once)
         if with_state:
             self._unwritten = None
         return number

@@ -1,8 +1,8 @@
 """The worker threads of a runtime, in three kinds that never wait for each other.
 
-anyio lets 40 threads run at once, whoever asks. A few blocking tools would use them up, and then a healthy owner
-couldn't say any more that it is alive, nor write what the tools gave. So tools have threads of their own, the
-store has, and a lease has its own. Code of users that asks anyio for a thread gets another one still.
+anyio lets 40 threads run at once, whoever asks. A few blocking tools would use them up, and then a healthy
+owner couldn't say any more that it is alive, nor write what the tools gave. So tools have threads of their
+own, the store has, and a lease has its own. Code of users that asks anyio for a thread gets another one.
 """
 
 from __future__ import annotations

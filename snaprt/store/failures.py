@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 
-from snaprt.errors import StoreError, UnknownRun
+from snaprt.errors import Fenced, RunExists, StoreError, UnknownRun
 
 # The package and extra behind a protocol, for the message when it is missing.
 EXTRAS = {
@@ -30,6 +30,12 @@ EXTRAS = {
 
 class Transient(StoreError):
     """The request may succeed if it is made again, or may have succeeded though its answer was lost."""
+
+
+def may_get_better(error: BaseException) -> bool:
+    """Whether the same request may succeed some day, when somebody has made room, given rights or brought the
+    network back: whatever a store fails with, but for what it says about the run."""
+    return isinstance(error, StoreError) and not isinstance(error, (Fenced, RunExists, UnknownRun))
 
 
 class Removed(UnknownRun):

@@ -24,7 +24,7 @@ from snaprt.records.record import Head, Header, Sealed, arranged, described, dig
 from snaprt.records.sections import DEPTHS, Base, Packed, pack, references
 from snaprt.store.agenda import Agenda, OwnHint, lease_over
 from snaprt.store.check import Report, check
-from snaprt.store.failures import Transient
+from snaprt.store.failures import Transient, may_get_better
 from snaprt.store.history import START, Buffer, History
 from snaprt.store.inbox import Given, Inbox
 from snaprt.store.lease import get_lease, put_lease
@@ -135,10 +135,11 @@ class Log(History):
         self._unsure = writing  # until it is known
         try:
             self._create(record)
-        except Transient:
-            raise  # it may arrive yet, and whoever made another record of its number would fence himself
-        except BaseException:
-            self._unsure = None
+        except BaseException as error:
+            # It may arrive yet, or have arrived whole though a sync failed: whoever made another record of
+            # its number would fence himself.
+            if not may_get_better(error):
+                self._unsure = None
             raise
         self._adopt(record, writing.packed, writing.leaves)
         if "look" in record.header.detail:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import anyio
 import pytest
 
 import snaprt
@@ -148,11 +149,13 @@ def nothing_paid() -> None:
     ],
 )
 async def test_a_full_disk_stops_the_run_and_room_lets_it_end(
-    disk: Disk, agent: Callable[..., object], value: object
+    disk: Disk, agent: Callable[..., object], value: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     FILL.append(disk.fill)
     async with snaprt.Runtime(disk.url, patience=0.5) as rt:
         run = await rt.start(agent, run_id="r")
+        await until_said(caplog, "no space is left")
+        run.drain(0)  # what a tool gave would be tried on
         with pytest.raises(snaprt.StoreError, match=r"no space is left.*Nothing half-written is visible"):
             await run.outcome()
         assert (await rt.verify("r")).whole
@@ -163,6 +166,32 @@ async def test_a_full_disk_stops_the_run_and_room_lets_it_end(
         assert await (await rt.resume("r")).outcome() == snaprt.Completed("r", value)
         assert (await rt.verify("r")).whole
     assert len(PAID) == (0 if agent is fills_before_a_blob else 1)
+
+
+@pytest.mark.parametrize(
+    ("agent", "value"),
+    [(fills_at_a_payment, (100_000, "paid")), (fills_before_a_blob, 100_000)],
+)
+async def test_what_a_tool_gave_outlasts_a_full_disk(
+    disk: Disk, agent: Callable[..., object], value: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    FILL.append(disk.fill)
+    async with snaprt.Runtime(disk.url, patience=0.0) as rt:
+        run = await rt.start(agent, run_id="r")
+        await until_said(caplog, "no space is left")
+        disk.make_room()
+        outcome = await run.outcome()
+        assert isinstance(outcome, snaprt.Completed)
+        if agent is fills_before_a_blob:
+            assert outcome.value == value
+        assert (await rt.verify("r")).whole
+    assert len(PAID) == (agent is fills_at_a_payment)
+
+
+async def until_said(caplog: pytest.LogCaptureFixture, what: str) -> None:
+    with anyio.fail_after(60):
+        while what not in caplog.text:
+            await anyio.sleep(0.01)
 
 
 async def test_a_run_that_finds_the_disk_full_is_not_there_at_all(disk: Disk) -> None:
@@ -226,12 +255,14 @@ async def test_a_read_only_store_can_be_looked_at_and_says_why_nothing_goes_on(
 
 
 async def test_a_disk_that_becomes_read_only_under_a_run_stops_it_resumable(
-    frozen: tuple[str, Callable[[bool], None]],
+    frozen: tuple[str, Callable[[bool], None]], caplog: pytest.LogCaptureFixture
 ) -> None:
     url, freeze = frozen
     FILL.append(lambda: freeze(True))
     async with snaprt.Runtime(url, patience=0.5) as rt:
         run = await rt.start(fills_at_a_payment, run_id="r")
+        await until_said(caplog, "read-only filesystem")
+        run.drain(0)
         with pytest.raises(snaprt.StoreError, match="read-only filesystem"):
             await run.outcome()
     freeze(False)

@@ -514,3 +514,61 @@ async def test_blocking_tools_keep_neither_each_other_nor_the_lease_nor_the_stor
         finally:
             GO_ON.set()
         assert await run.outcome() == snaprt.Completed("r", many)
+
+
+HANGING: list[str] = []
+ASKED: list[str] = []
+
+
+async def hangs_or_tells(key: str) -> Any:
+    ASKED.append(key)
+    if HANGING:
+        await anyio.sleep(3600)
+    return snaprt.Done("it was done")
+
+
+@snaprt.tool(reconcile=hangs_or_tells, timeout=0.01)
+async def outlasts_its_timeout() -> None:
+    await anyio.sleep(3600)
+
+
+async def in_doubt() -> Any:
+    try:
+        return await outlasts_its_timeout()
+    except asyncio.CancelledError:
+        HANGING.append("cleaned up")
+        raise
+
+
+async def asked() -> None:
+    with anyio.fail_after(30):
+        while not ASKED:
+            await anyio.sleep(0.01)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+async def test_a_reconcile_hook_that_hangs_is_cut_off_by_a_drain_and_asked_again(
+    url: str, resumed: bool
+) -> None:
+    HANGING[:] = ["yes"]
+    for _ in range(1 + resumed):
+        ASKED.clear()
+        async with snaprt.Runtime(url) as rt:
+            run = await (rt.resume("r") if (await rt.list()) else rt.start(in_doubt, run_id="r"))
+            await asked()
+            run.drain(0)
+            assert await run.outcome() == snaprt.Suspended("r", ())
+    HANGING.clear()
+    async with snaprt.Runtime(url) as rt:
+        assert await (await rt.resume("r")).outcome() == snaprt.Completed("r", "it was done")
+
+
+async def test_a_run_whose_reconcile_hook_hangs_can_be_cancelled(url: str) -> None:
+    HANGING[:] = ["yes"]
+    ASKED.clear()
+    async with snaprt.Runtime(url) as rt:
+        run = await rt.start(in_doubt, run_id="r")
+        await asked()
+        await rt.cancel("r", "enough")
+        assert await run.outcome() == snaprt.Cancelled("r", "enough")
+    assert HANGING == ["yes", "cleaned up"]

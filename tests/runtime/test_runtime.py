@@ -200,7 +200,7 @@ async def test_one_of_two_resumes_acts_and_the_other_is_told(url: str, ledger: s
 
 
 async def test_a_call_whose_result_was_lost_is_not_repeated_silently(
-    url: str, ledger: str, monkeypatch: pytest.MonkeyPatch
+    url: str, ledger: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from snaprt.store import Log
 
@@ -216,8 +216,12 @@ async def test_a_call_whose_result_was_lost_is_not_repeated_silently(
 
         with monkeypatch.context() as patch:
             patch.setattr(Log, "append", lose_the_result)
+            run = await rt.resume("r")
+            while "went away" not in caplog.text:
+                await anyio.sleep(0.01)
+            run.drain(0)  # until somebody stops the process, it is tried
             with pytest.raises(snaprt.StoreError, match="went away"):
-                await (await rt.resume("r")).outcome()
+                await run.outcome()
     async with snaprt.Runtime(url) as rt:
         doubt = await (await rt.resume("r")).outcome()
     assert isinstance(doubt, snaprt.Suspended)
