@@ -4,19 +4,27 @@ The question is a suspension whose payload is the tool and exactly its arguments
 from the agent's own objects: whatever the agent does to a list it passed, what was approved is what is
 called. An approval holds for this call only, since the question is this call's. The answers:
 
-    {"approved": true}                                            call it as asked
-    {"approved": true, "args": [...], "kwargs": {...}}            call it with these instead
-    {"approved": false, "reason": "..."}                          raise `Rejected` in the agent
+    {"approved": true}                                      call it as asked
+    {"approved": true, "kwargs": {"cents": 4}}              change these arguments, by name; the others stay
+    {"approved": true, "args": ["eve", 5]}                  change all positional ones; the others stay
+    {"approved": true, "args": [...], "kwargs": {...}}      call it with exactly these instead
+    {"approved": false, "reason": "..."}                    raise `Rejected` in the agent
+
+Nothing that an answer doesn't name is changed, unless it gives both. What the tool can't be called with is no
+answer: the question stays open.
 
 This file must not know the loop or the kernel.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 from snaprt.errors import Rejected
+from snaprt.kernel.events import KEY_PARAMETER
+from snaprt.kernel.questions import WrongAnswer
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -47,7 +55,76 @@ def mistake(answer: Any) -> str | None:
     return None
 
 
-def approved(question: dict[str, Any], answer: Any) -> tuple[tuple[Any, ...], dict[str, Any], str]:
+def fit_approval(fn: Callable[..., Any], question: dict[str, Any], answer: Any) -> Any:
+    """`answer` if it is one to such a question about a call of `fn`. Raises WrongAnswer."""
+    wrong = mistake(answer)
+    if wrong is not None:
+        raise WrongAnswer(wrong)
+    if answer["approved"] and ("args" in answer or "kwargs" in answer):
+        try:
+            edited(fn, question, answer)
+        except TypeError as error:
+            raise WrongAnswer(str(error)) from None
+    return answer
+
+
+def edited(fn: Callable[..., Any], question: dict[str, Any], answer: dict[str, Any]) -> Arguments:
+    """The arguments of the call with what the answer changes. Raises TypeError for what `fn` can't be called
+    with."""
+    if "args" in answer and "kwargs" in answer:
+        args, kwargs = list(answer["args"]), dict(answer["kwargs"])
+    else:
+        args, kwargs = list(answer.get("args", question["args"])), dict(question["kwargs"])
+        if len(args) < len(question["args"]):
+            raise TypeError(
+                f'"args" has {len(args)} of {len(question["args"])} positional arguments: give all of '
+                'them, or those to change by their names in "kwargs"'
+            )
+        names = _positional(fn)
+        for name, value in answer.get("kwargs", {}).items():
+            if name in names[: len(args)]:
+                args[names.index(name)] = value
+            else:
+                kwargs[name] = value
+    _check(fn, args, kwargs)
+    return tuple(args), kwargs
+
+
+def _positional(fn: Callable[..., Any]) -> list[str]:
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    signature = _signature(fn)
+    return (
+        []
+        if signature is None
+        else [each.name for each in signature.parameters.values() if each.kind in kinds]
+    )
+
+
+def _check(fn: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> None:
+    signature = _signature(fn)
+    if signature is None:
+        return
+    given = {KEY_PARAMETER: "", **kwargs} if KEY_PARAMETER in signature.parameters else kwargs
+    try:
+        signature.bind(*args, **given)
+    except TypeError as error:
+        shown = [each for name, each in signature.parameters.items() if name != KEY_PARAMETER]
+        raise TypeError(
+            f"the tool can't be called with that: {error} (its parameters are "
+            f"{', '.join(str(each) for each in shown) or 'none'})"
+        ) from None
+
+
+def _signature(fn: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(fn)
+    except (TypeError, ValueError):  # some builtins have none
+        return None
+
+
+def approved(
+    fn: Callable[..., Any], question: dict[str, Any], answer: Any
+) -> tuple[tuple[Any, ...], dict[str, Any], str]:
     """The arguments to call with, and "as asked" or "edited". Raises Rejected."""
     wrong = mistake(answer)
     if wrong is not None:
@@ -58,10 +135,9 @@ def approved(question: dict[str, Any], answer: Any) -> tuple[tuple[Any, ...], di
         raise Rejected(
             answer.get("reason") or f"The call of {question['approve']} was rejected, without a reason."
         )
-    edited = "args" in answer or "kwargs" in answer
-    args = answer.get("args", question["args"])
-    kwargs = answer.get("kwargs", question["kwargs"])
-    return tuple(args), dict(kwargs), "edited" if edited else "as asked"
+    if "args" not in answer and "kwargs" not in answer:
+        return tuple(question["args"]), dict(question["kwargs"]), "as asked"
+    return *edited(fn, question, answer), "edited"
 
 
 def _apart(value: Any) -> Any:

@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 from snaprt import state
 from snaprt.kernel import saving
+from snaprt.kernel.approvals import fit_approval
 from snaprt.kernel.events import (
     KEY_PARAMETER,
     Answer,
@@ -259,8 +260,10 @@ class Kernel:
 
     def judged(self, suspension: str, value: Any) -> Any:
         """An answer as the question's type has it. Raises WrongAnswer."""
-        expected = self.waits.suspensions[suspension].expected
-        return value if expected is None else fit(expected, value)
+        asked = self.waits.suspensions[suspension]
+        if asked.approval is not None:
+            return fit_approval(asked.approval.fn, asked.payload, value)
+        return value if asked.expected is None else fit(asked.expected, value)
 
     def open_resources(self) -> list[Any]:
         """Stand-ins whose real things the agent has open: to be opened again before a loaded run goes on."""

@@ -108,10 +108,13 @@ def tool_named(module: str, qualname: str) -> Tool:
     """The declaration of the tool of that name, as it stands in this process."""
     found: Any = importlib.import_module(module)
     for part in qualname.split("."):
-        found = getattr(found, part)
+        found = getattr(found, part, None)
     declared = getattr(found, "__snaprt_tool__", None)
     if not isinstance(declared, Tool):
-        raise TypeError(f"{module}:{qualname} isn't a tool any more, and a run waits for a call of it")
+        what = "isn't there any more" if found is None else "isn't a tool any more"
+        raise TypeError(
+            f"{module}:{qualname} {what}, and a run waits for a call of it; bring it back to go on"
+        )
     return declared
 
 
@@ -222,8 +225,8 @@ def _perform(declared: Tool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 async def _when_approved(declared: Tool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     question = request(declared.name, args, kwargs)
-    answer = await kernel_for("approval").ask(question, approval=True)
-    args, kwargs, how = approved(question, answer)
+    answer = await kernel_for("approval").ask(question, approval=declared)
+    args, kwargs, how = approved(declared.fn, question, answer)
     return await kernel_for("approval").issue(declared, args, kwargs, how)
 
 

@@ -102,8 +102,8 @@ class Suspension:
     """The same as JSON Schema, for those who don't have the type."""
     until: float | None = None
     """When it expires, by the clock of the agent loop."""
-    approval: bool = False
-    """Whether it is snaprt that asks, for the approval of a call."""
+    approval: Any = None
+    """The tool whose call is to be approved, where it is snaprt that asks for that."""
     child: str | None = None
     """The run whose end is waited for."""
     mistakes: tuple[str, ...] = ()

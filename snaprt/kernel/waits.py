@@ -69,7 +69,7 @@ class Waits:
         expected: Any = None,
         timeout: float | None = None,
         default: Any = NoDefault,
-        approval: bool = False,
+        approval: Any = None,
     ) -> AskFuture:
         """A new question, and the future of its answer. Raises TypeError for a type that can't be checked."""
         shape = schema(expected) if expected is not None else None
@@ -175,7 +175,7 @@ class Waits:
         if future is not None:
             # What was asked isn't needed any more, and may be large.
             self.suspensions[suspension] = replace(
-                found, status=status, by=by, at=at, payload=None, expected=None, schema=None
+                found, status=status, by=by, at=at, payload=None, expected=None, schema=None, approval=None
             )
         return future
 
@@ -238,7 +238,7 @@ def _shown(question: Suspension) -> dict[str, Any]:
         "answer": question.schema,
         "until": question.until,
         "refused": question.mistakes[-1] if question.mistakes else None,
-        "approval": question.approval or None,
+        "approval": question.approval is not None or None,
     }
     return {
         "suspension": question.id,
