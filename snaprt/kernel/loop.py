@@ -163,6 +163,8 @@ class AgentLoop(asyncio.AbstractEventLoop):
     ) -> TimerHandle:
         if when is None:
             raise TypeError("when must not be None")
+        if math.isnan(when):
+            raise ValueError("Invalid delay: NaN (not a number)")  # CPython 3.13's words: it is never due
         self._check_open()
         self._check_thread()
         if not callable(callback):

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Literal
 
 from snaprt import frames
-from snaprt.errors import RunBusy, UsageError
+from snaprt.errors import AlreadyAnswered, RunBusy, UsageError
 from snaprt.kernel.questions import checked_name
 from snaprt.records import Header, Keyring
 from snaprt.runtime import housekeeping, mail, owning, restore, view
@@ -90,7 +90,13 @@ class Access:
         summary = await self._patiently("Reading the store", log.summary)
         suspension, slot = slot_for(run_id, summary, suspension, value, now=self._clock(), early=early)
         await self._refuse_if_ended(log)
-        await self.put(run_id, slot, value, by=by, log=log)
+        try:
+            await self.put(run_id, slot, value, by=by, log=log)
+        except AlreadyAnswered:  # the slot isn't called like the question, if an answer was refused before
+            raise AlreadyAnswered(
+                f"Suspension {suspension!r} of run {run_id!r} has its answer already; the first one counts, and "
+                "is taken in when the run is resumed."
+            ) from None
         return suspension
 
     async def send(self, run_id: str, value: Any, *, inbox: str, by: str | None = None) -> int:

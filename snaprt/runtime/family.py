@@ -92,13 +92,15 @@ class Family:
         return functools.partial(self._cancel, f"{parent}/{step}")
 
     async def _cancel(self, attempt: str, run: str) -> None:
-        """Ask a child to end, and have it clean up here if nobody else has it in hand. A step that is called
-        again asks for the same: the child isn't cancelled once more, while it cleans up."""
+        """Ask a child to end, have it clean up here if nobody else has it in hand, and wait for that: whoever
+        waits for the end of a run that was cancelled finds its children's children cancelled, too. A step
+        that is called again asks for the same: the child isn't cancelled once more, while it cleans up."""
         if run in self._beginning:
             await self._beginning[run].wait()
         try:
             if await self._runtime.cancel(run, "its parent was cancelled", attempt=attempt):
                 await self.wake([run])
+            await self._runtime.left(run)
         except UnknownRun:
             pass  # it was never started
         except UsageError:

@@ -38,6 +38,7 @@ class Recorder:
         kernel: Kernel,
         *,
         epoch: int,
+        claim: int,
         about: Mapping[str, Any],
         patience: float,
         said: Mapping[str, Any] | None = None,
@@ -45,6 +46,7 @@ class Recorder:
         self.log = log
         self.kernel = kernel
         self.epoch = epoch
+        self._claim = claim
         self._about = dict(about)
         self.patience = patience
         self.stop_by: float | None = None
@@ -102,7 +104,7 @@ class Recorder:
             self.events.of_the_agent()  # it has ended: no line of it will run again
         if shown := self.events.take():
             sections["events"] = [encode(shown)]
-        whole = {"status": status, **self._about, **detail}
+        whole = {"status": status, "claim": self._claim, **self._about, **detail}
         if said := self.events.said():
             whole["events"] = said
         attempt = secrets.token_hex(8)

@@ -159,10 +159,10 @@ def _fed(log: Log, kernel: Kernel, headers: list[Header], since: int, retry: boo
 
 
 def newest_claim(log: Log) -> Header:
-    """The header by which the run's owner took it. Looks back from the newest record."""
+    """The header by which the run's owner took it, which his later records name; elder ones don't."""
     number: int = log.newest
     while (header := log.header(number)).kind not in ("start", "claim"):
-        number -= 1
+        number = header.detail.get("claim", number - 1)
     return header
 
 

@@ -9,6 +9,7 @@ the runtime's task group; one that is stopped by an error of the store doesn't t
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import secrets
 import time
@@ -178,7 +179,7 @@ class Runtime(Access):
             raise
         kernel.start(agent, args, kwargs)
         try:
-            return self._drive(log, kernel, owner, epoch=0, about=about)
+            return self._drive(log, kernel, owner, epoch=0, claim=1, about=about)
         except BaseException:
             kernel.release()
             raise
@@ -262,7 +263,7 @@ class Runtime(Access):
         if last.kind == "finish":
             claim["retry"] = True
         try:
-            await self._patiently(
+            claimed = await self._patiently(
                 f"Claiming run {run_id}",
                 log.append,
                 "claim",
@@ -281,7 +282,14 @@ class Runtime(Access):
                 ) from error
             raise
         return self._drive(
-            log, kernel, owner, epoch=last.epoch + 1, about=about, restored=restored, said=said
+            log,
+            kernel,
+            owner,
+            epoch=last.epoch + 1,
+            claim=claimed.header.number,
+            about=about,
+            restored=restored,
+            said=said,
         )
 
     # --- many runs ----------------------------------------------------------------------------
@@ -321,6 +329,12 @@ class Runtime(Access):
         """Whether this runtime drives that run."""
         return run_id in self._drivers
 
+    async def left(self, run_id: str) -> None:
+        """Wait until a run that this runtime drives, if it does, has ended or left, however that went."""
+        if run_id in self._runs:
+            with contextlib.suppress(Exception):  # it belongs to whoever asks for the outcome
+                await self._runs[run_id].outcome()
+
     # --- inside -------------------------------------------------------------------------------
 
     async def _asleep(self, log: Log, kernel: Kernel, restored: restore.Restored) -> Suspended | None:
@@ -347,11 +361,14 @@ class Runtime(Access):
         owner: Mapping[str, Any],
         *,
         epoch: int,
+        claim: int,
         about: Mapping[str, Any],
         restored: restore.Restored | None = None,
         said: Mapping[str, Any] | None = None,
     ) -> Run:
-        recorder = Recorder(log, kernel, epoch=epoch, about=about, patience=self._patience, said=said)
+        recorder = Recorder(
+            log, kernel, epoch=epoch, claim=claim, about=about, patience=self._patience, said=said
+        )
         driver = Driver(
             recorder,
             family=self._family,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import Any
 
 import pytest
@@ -98,7 +97,5 @@ def test_odd_delays_fail_as_on_asyncio(delay: Any) -> None:
         else:
             await asyncio.sleep(delay)
 
-    if delay is not None and sys.version_info < (3, 13):
-        pytest.skip("asyncio.sleep takes a NaN before 3.13")
     with pytest.raises((TypeError, ValueError)):
         outcome(agent)

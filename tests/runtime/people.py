@@ -192,6 +192,10 @@ async def parent_of_cleaner(ledger: str) -> Any:
     await snaprt.child(cleans_up, ledger)
 
 
+async def grandparent_of_cleaner(ledger: str) -> Any:
+    return await snaprt.child(parent_of_cleaner, ledger)
+
+
 async def cleans_up_slowly(ledger: str) -> Any:
     try:
         await snaprt.suspend("wait for ever?")

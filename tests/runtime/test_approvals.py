@@ -85,3 +85,13 @@ async def test_an_edit_that_the_tool_cant_be_called_with_leaves_the_question_ope
         done = await (await rt.resume("r")).outcome()
         assert isinstance(done, snaprt.Completed)
         assert done.value[:2] == ["bob", 5]
+
+
+async def test_an_answer_that_comes_second_hears_of_the_question_by_its_name(url: str) -> None:
+    async with snaprt.Runtime(url) as rt:
+        await (await rt.start(pays, run_id="r")).outcome()
+        await rt.answer("r", {"approved": True, "kwargs": {"cnts": 4}})
+        await (await rt.resume("r")).outcome()
+        await rt.answer("r", {"approved": True})
+        with pytest.raises(snaprt.AlreadyAnswered, match=r"^Suspension 'ask-1' of run 'r' has its answer"):
+            await rt.answer("r", {"approved": False})

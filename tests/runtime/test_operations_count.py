@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import anyio
 import pytest
 
 import snaprt
@@ -198,3 +199,33 @@ async def fetch(number: int) -> bytes:
 async def keeps_what_it_reads(count: int) -> int:
     kept = [await fetch(number) for number in range(count)]
     return len(kept)
+
+
+async def test_looking_at_a_running_run_costs_the_same_however_much_its_owner_wrote(held: Held) -> None:
+    async def looking(run: str, times: int) -> int:
+        async with snaprt.Runtime("held://store", keyring=KEYRING) as rt:
+            owned = await rt.start(looks_and_hangs, times, run_id=run)
+            while kinds(held, run)["result"] < times:
+                await anyio.sleep(0.001)
+            async with snaprt.Runtime("held://store", keyring=KEYRING) as other:
+                before = Counter(held.asked)
+                with pytest.raises(snaprt.RunBusy):
+                    await other.resume(run)
+                cost = held.asked - before
+            owned.drain(0)
+            await owned.outcome()
+        return cost.total()
+
+    await looking("first", 1)
+    assert await looking("few", 2) == await looking("many", 40)
+
+
+async def looks_and_hangs(times: int) -> None:
+    for number in range(times):
+        await look(number)
+    await hangs()
+
+
+@snaprt.tool(effect="read")
+async def hangs() -> None:
+    await anyio.sleep(3600)

@@ -132,6 +132,20 @@ async def test_cancelling_a_parent_reaches_down(url: str, ledger: str) -> None:
     assert lines(ledger) == ["cancelled its parent was cancelled", "look cleanup"]
 
 
+async def test_cancelling_a_grandparent_reaches_all_the_way_down_before_it_has_ended(
+    url: str, ledger: str
+) -> None:
+    await start(url, people.grandparent_of_cleaner, ledger)
+    async with snaprt.Runtime(url) as rt:
+        await rt.cancel("r", "enough")
+        assert await (await rt.resume("r")).outcome() == snaprt.Cancelled("r", "enough")
+    async with snaprt.Runtime(url) as rt:
+        assert {info.run: info.status for info in await rt.list()} == dict.fromkeys(
+            ["r", "r.1", "r.1.1"], "cancelled"
+        )
+    assert lines(ledger) == ["cancelled its parent was cancelled", "look cleanup"]
+
+
 async def test_a_child_isnt_cancelled_once_more_while_it_cleans_up_if_the_process_dies(
     url: str, ledger: str, dying_at: Dying
 ) -> None:
