@@ -94,8 +94,8 @@ class Access:
             await self.put(run_id, slot, value, by=by, log=log)
         except AlreadyAnswered:  # the slot isn't called like the question, if an answer was refused before
             raise AlreadyAnswered(
-                f"Suspension {suspension!r} of run {run_id!r} has its answer already; the first one counts, and "
-                "is taken in when the run is resumed."
+                f"Suspension {suspension!r} of run {run_id!r} has its answer already; the first one counts, "
+                "and is taken in when the run is resumed."
             ) from None
         return suspension
 

@@ -553,3 +553,11 @@ def test_an_awaited_exception_leaves_no_cycle(many: bool) -> None:
     finally:
         gc.enable()
     assert kernel.value is True
+
+
+@pytest.mark.parametrize("name", ["never_there", "test_a_tool_that_is_gone_is_to_be_brought_back"])
+def test_a_tool_that_is_gone_is_to_be_brought_back(name: str) -> None:
+    from snaprt.kernel.operations import tool_named
+
+    with pytest.raises(TypeError, match=f"{name} isn't .* any more.*bring it back to go on"):
+        tool_named(__name__, name)
