@@ -68,7 +68,7 @@ def rebuilding(what: str) -> Iterator[None]:
 def place_of(error: BaseException) -> str:
     """Where it was raised, in parentheses, for the end of a sentence."""
     trace = error.__traceback__
-    if trace is None:
+    if trace is None or isinstance(error, SyntaxError):  # whose words have its place
         return ""
     while trace.tb_next is not None:
         trace = trace.tb_next
