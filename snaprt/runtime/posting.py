@@ -93,7 +93,7 @@ def _may_be_asked(suspension: str) -> bool:
 def _wrong(question: Mapping[str, Any], value: Any) -> tuple[str | None, str]:
     """What is wrong with an answer, if anything, and what it should be."""
     if question.get("approval"):
-        known = '{"approved": true}, {"approved": false, "reason": "…"} or {"approved": true, "args": […]}'
+        known = '{"approved": true}, {"approved": false, "reason": "…"} or {"approved": true, "kwargs": {…}}'
         return mistake(value), known
     if question["suspension"].startswith("doubt-"):  # no name that an agent can give
         return misread(value), '{"done": VALUE}, {"retry": true} or {"fail": "REASON"}'
