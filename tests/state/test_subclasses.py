@@ -27,6 +27,7 @@ import pytest
 
 import snaprt
 from snaprt import state
+from snaprt.errors import NotSerialisable
 
 
 def again(obj: Any) -> Any:
@@ -443,6 +444,10 @@ def test_a_counter_goes_on_from_where_it_stood_with_its_attributes() -> None:
     saved = Numbers(5)
     saved.note = "kept"  # type: ignore[attr-defined]  # an attribute of this instance alone
     next(saved)
+    if sys.version_info >= (3, 14):  # where itertools tell nothing of themselves
+        with pytest.raises(NotSerialisable, match="Numbers"):
+            state.dump(saved)
+        return
     back = again(saved)
     assert (type(back).__name__, back.note, next(back)) == ("Numbers", "kept", 6)
 
