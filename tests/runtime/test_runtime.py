@@ -217,8 +217,9 @@ async def test_a_call_whose_result_was_lost_is_not_repeated_silently(
         with monkeypatch.context() as patch:
             patch.setattr(Log, "append", lose_the_result)
             run = await rt.resume("r")
-            while "went away" not in caplog.text:
-                await anyio.sleep(0.01)
+            with anyio.fail_after(30):
+                while "went away" not in caplog.text:
+                    await anyio.sleep(0.01)
             run.drain(0)  # until somebody stops the process, it is tried
             with pytest.raises(snaprt.StoreError, match="went away"):
                 await run.outcome()
