@@ -114,6 +114,11 @@ class Driver:
         self.poke()
 
     @property
+    def got_on(self) -> bool:
+        """Whether the run is further now than when it was taken in hand."""
+        return self._recorder.got_on
+
+    @property
     def draining(self) -> bool:
         """Whether the run is to leave the process."""
         return self._stop_by is not None

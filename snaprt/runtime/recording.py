@@ -51,6 +51,8 @@ class Recorder:
         self.patience = patience
         self.stop_by: float | None = None
         """When the run has to have left the process, by the monotonic clock."""
+        self.got_on = False
+        """Whether the run got any further since it was taken in hand. `restore.deaths` counts from there."""
         self.events = Events(kernel, said)
         self._shown: set[str] = set()
         self._unwritten: state.Dump | None = None
@@ -134,4 +136,5 @@ class Recorder:
                 number = await patiently(what, self.patience, once)
         if with_state:
             self._unwritten = None
+        self.got_on = self.got_on or kind != "intent"
         return number

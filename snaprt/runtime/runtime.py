@@ -3,8 +3,8 @@
 The public face of floor 3. What stands between a log and a kernel that goes on (changed rules, another
 interpreter, a call in doubt) is decided in `restore.py`; driving is `drive.py`'s.
 
-Each run in hand has a task of its own in
-the runtime's task group; one that is stopped by an error of the store doesn't touch the others.
+Each run in hand has a task of its own in the runtime's task group; one that is stopped by an error of the
+store doesn't touch the others.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ from snaprt.runtime.run import Run
 from snaprt.runtime.threads import for_store
 from snaprt.runtime.worker import Look, Worker
 from snaprt.store import Log
+
+# For so many leases a run that may be what kills its process is in hand beside no other such run.
+_TRIAL = 4.0
 
 
 class Runtime(Access):
@@ -88,6 +91,7 @@ class Runtime(Access):
         self._draining = False
         self._drivers: dict[str, Driver] = {}
         self._runs: dict[str, Run] = {}
+        self._on_trial: dict[str, float] = {}
         self._workers: list[Worker] = []
         self._stack = AsyncExitStack()
 
@@ -199,9 +203,10 @@ class Runtime(Access):
         `agent` is today's function where it can't be imported by name (a script); it is asked for its
         rules only. `steal` takes the run from an owner whose lease still holds: that one is fenced before its
         next effect. `retry` goes on with a failed run from its last whole state; what failed since is called
-        again. `wary` leaves a run alone for a while over which one owner after the other died (RunBusy), as
-        workers do. Nothing is written where there is nothing to do: a run that still waits is given back as
-        Suspended. Raises UnknownRun, RunBusy, RulesChanged, CodeChanged, Damaged, WrongKey.
+        again. `wary` leaves a run alone for a while over which one owner after the other died, and takes one
+        such run at a time (RunBusy), as workers do. Nothing is written where there is nothing to do: a run
+        that still waits is given back as Suspended. Raises UnknownRun, RunBusy, RulesChanged, CodeChanged,
+        Damaged, WrongKey.
         """
         if rules not in (None, "recorded", "current"):
             raise UsageError(f"rules={rules!r} is neither 'recorded' nor 'current'.")
@@ -220,7 +225,7 @@ class Runtime(Access):
 
         restored = await self._patiently("Restoring", restore.restore, log, retry, self._clock)
         try:
-            return await self._go_on(log, last, restored, today(last.detail["target"], agent), rules)
+            return await self._go_on(log, last, restored, today(last.detail["target"], agent), rules, wary)
         except BaseException:
             # Released rather than dropped: its cleanup would run here, in a process that doesn't own the run.
             restored.kernel.release()
@@ -233,6 +238,7 @@ class Runtime(Access):
         restored: restore.Restored,
         agent: Agent | None,
         rules: Literal["recorded", "current"] | None,
+        wary: bool,
     ) -> Run:
         """Decide what has to be decided first, claim the run and drive it."""
         kernel, run_id = restored.kernel, log.run
@@ -251,8 +257,7 @@ class Runtime(Access):
             return Run(self, run_id, outcome=asleep)
 
         about = restore.about(last)
-        owner = owning.take()
-        claim = {"owner": owner, "lease": self._lease, "doubts": last.detail.get("doubts", [])}
+        claim: dict[str, Any] = {"lease": self._lease, "doubts": last.detail.get("doubts", [])}
         claim["deaths"] = deaths = await self._patiently("Reading the store", restore.deaths, log)
         if said := last.detail.get("events"):
             claim["events"] = said  # should this process die, too, the next one has to know what was shown
@@ -262,6 +267,9 @@ class Runtime(Access):
             sections["rules"] = state.dump(dict(change), copied=True).parts
         if last.kind == "finish":
             claim["retry"] = True
+        if wary and deaths > 1:
+            self._try_alone(run_id, deaths)
+        claim["owner"] = owner = owning.take()
         try:
             claimed = await self._patiently(
                 f"Claiming run {run_id}",
@@ -275,6 +283,7 @@ class Runtime(Access):
             )
         except BaseException as error:
             owning.let_go(owner)
+            self._on_trial.pop(run_id, None)
             if isinstance(error, Fenced):
                 raise RunBusy(
                     f"Run {run_id} was taken by another process at the same moment. Let that one work, or "
@@ -291,6 +300,22 @@ class Runtime(Access):
             restored=restored,
             said=said,
         )
+
+    def _try_alone(self, run_id: str, deaths: int) -> None:
+        """Of the runs over which several owners died, take one at a time; raises RunBusy for another.
+
+        One of them may have killed the processes in which the others died, too: always taken up together,
+        none of them would ever get on. A run that got on is cleared of that, and one that lived for some
+        leases.
+        """
+        for other, since in self._on_trial.items():
+            driver = self._drivers.get(other)
+            if driver is None or (not driver.got_on and time.monotonic() < since + _TRIAL * self._lease):
+                raise RunBusy(
+                    f"Run {run_id} was in hand {deaths} times, and each time its process died before it got "
+                    f"any further. It waits until it is known whether run {other}, in hand now, does that."
+                )
+        self._on_trial = {run_id: time.monotonic()}
 
     # --- many runs ----------------------------------------------------------------------------
 
@@ -413,6 +438,7 @@ class Runtime(Access):
             finally:
                 owning.let_go(owner)
                 del self._drivers[log.run], self._runs[log.run]
+                self._on_trial.pop(log.run, None)
                 run._end(outcome, error)
                 if parent is not None:
                     self.poke(parent["run"])  # it may leave now, if it only waited for this one

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
@@ -370,6 +371,67 @@ async def test_a_run_whose_owners_die_one_after_the_other_is_left_alone_ever_lon
     async with runtime(lease=10.0) as rt:
         await (await rt.resume("r")).outcome()
     assert hints(held) == set()
+
+
+_gate = threading.Event()
+
+
+@snaprt.tool(effect="read")
+def wait_at_gate() -> None:
+    assert _gate.wait(30)
+
+
+async def waits_at_gate() -> None:
+    await wait_at_gate()
+
+
+async def test_runs_that_died_together_are_in_hand_one_by_one_until_they_got_on(
+    held: Held, dying_at: Dying, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One of them may be what kills the process; with it beside them the others would never get on.
+    monkeypatch.setattr("snaprt.runtime.owning.look_at", lambda lease, deaths: time.time())
+    _gate.set()
+    for life in range(2):
+        for run in ("r-1", "r-2", "r-3"):
+            with dying_at("result"):
+                async with runtime(lease=10.0) as rt:
+                    begun = rt.resume(run) if life else rt.start(waits_at_gate, run_id=run)
+                    await (await begun).outcome()
+    _gate.clear()
+    async with runtime(lease=10.0) as rt:
+        first = await rt.resume("r-1", wary=True)
+        for _ in range(2):
+            with pytest.raises(
+                snaprt.RunBusy, match="until it is known whether run r-1, in hand now"
+            ) as busy:
+                await rt.resume("r-2", wary=True)
+            assert busy.value.until is None  # whoever works looks again soon
+        assert (await rt.resume("r-3")).in_hand  # a person may
+        _gate.set()
+        assert isinstance(await first.outcome(), snaprt.Completed)
+        _gate.clear()
+        second = await rt.resume("r-2", wary=True)
+        _gate.set()
+        assert isinstance(await second.outcome(), snaprt.Completed)
+
+
+async def test_a_run_that_lived_for_some_leases_keeps_no_other_waiting(
+    held: Held, dying_at: Dying, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("snaprt.runtime.owning.look_at", lambda lease, deaths: time.time())
+    monkeypatch.setattr("snaprt.runtime.runtime._TRIAL", 0.0)
+    _gate.set()
+    for life in range(2):
+        for run in ("r-1", "r-2"):
+            with dying_at("result"):
+                async with runtime(lease=10.0) as rt:
+                    begun = rt.resume(run) if life else rt.start(waits_at_gate, run_id=run)
+                    await (await begun).outcome()
+    _gate.clear()
+    async with runtime(lease=10.0) as rt:
+        runs = [await rt.resume(run, wary=True) for run in ("r-1", "r-2")]
+        _gate.set()
+        assert [type(await run.outcome()) for run in runs] == [snaprt.Completed] * 2
 
 
 async def test_no_hint_hurries_a_run_whose_owners_died_and_a_person_may(
