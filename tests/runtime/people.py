@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import anyio
@@ -30,7 +31,10 @@ class Decision(pydantic.BaseModel):
 
 @snaprt.tool(effect="read")
 async def takes_long(ledger: str, seconds: float) -> str:
-    await anyio.sleep(seconds)
+    """As long as that, or until the test lets it end (`enough`)."""
+    with anyio.move_on_after(seconds):
+        while not Path(f"{ledger}.enough").exists():
+            await anyio.sleep(0.01)
     note(ledger, "took long")
     return "long"
 
@@ -70,9 +74,14 @@ async def same_names() -> Any:
     return await asyncio.gather(ask("a"), ask("b"), ask("c"))
 
 
+def enough(ledger: str) -> None:
+    """Have `takes_long` end."""
+    Path(f"{ledger}.enough").touch()
+
+
 async def ask_while_working(ledger: str) -> Any:
     async with asyncio.TaskGroup() as group:
-        work = group.create_task(takes_long(ledger, 0.8))
+        work = group.create_task(takes_long(ledger, 60))
         asked = group.create_task(snaprt.suspend("meanwhile?"))
     return work.result(), asked.result()
 

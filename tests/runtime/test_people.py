@@ -141,6 +141,7 @@ async def test_a_question_doesnt_hold_up_the_tools_of_other_tasks(url: str, ledg
             while not (await elsewhere.show("r")).waiting:
                 await anyio.sleep(0.01)
             await elsewhere.answer("r", "yes")
+        people.enough(ledger)
         done = await run.outcome()
     assert done.value == ("long", "yes")
     assert lines(ledger) == ["took long"]
@@ -160,6 +161,7 @@ async def test_an_answer_given_elsewhere_while_the_run_runs_isnt_lost_until_a_re
             await anyio.sleep(0.01)
             answered = run.progress().get("answered", [])
         assert not lines(ledger)
+        people.enough(ledger)
         assert (await run.outcome()).value == ("long", "early")
 
 
