@@ -59,9 +59,6 @@ _RESTING = 10_000
 # Of what is due, so many for each run at a time are taken from one listing; others take theirs meanwhile.
 _SHARE = 25
 
-# Agents seed and draw from the generator of the module: nothing is drawn there.
-_lots = random.SystemRandom()
-
 _FAILURES = re.compile(r"f(\d{1,3})", re.ASCII)
 
 
@@ -141,7 +138,7 @@ class Worker:
             if anyio.current_time() >= listed + (self._poll if queue else waits):
                 queue, following = await self._due()
                 idle = self._poll * _SOON if queue else min(idle * 2, self._poll)
-                waits = idle * _lots.uniform(0.8, 1.0)  # many workers started at once needn't list at once
+                waits = idle * random.uniform(0.8, 1.0)  # many workers started at once needn't list at once
                 if following is not None:
                     waits = min(waits, max(following - time.time(), 0.0))
                 listed = anyio.current_time()
@@ -169,7 +166,7 @@ class Worker:
         for run in [run for run in runs if self._runtime.poke(run) or run in looking]:
             self._rest(runs.pop(run))
         found = list(runs.items())
-        _lots.shuffle(found)
+        random.shuffle(found)
         return found[:most], due.following
 
     def _wanted(self, hint: Hint) -> bool:
