@@ -429,6 +429,7 @@ class Runtime(Access):
                     )
                 if parent is not None and await self._family.tell(log.run, parent, outcome):
                     await for_store(log.done)
+                await self._family.cancelled_have_left(log.run)
             except Exception as raised:
                 # It belongs to whoever asks for the outcome; the other runs go on.
                 error = raised
