@@ -73,8 +73,7 @@ class Kernel:
     ) -> None:
         self.run = run
         self.rules: dict[str, Any] = dict(rules or {})
-        # mypy doesn't see that the methods which aren't written out in the loop come from a table.
-        self.loop = AgentLoop(clock)  # type: ignore[abstract]  # as said
+        self.loop = AgentLoop(clock)  # type: ignore[abstract]  # a table gives it the methods mypy misses
         self.loop.kernel = self
         self.plan = Plan()
         self.steps: dict[int, Step] = {}

@@ -313,7 +313,7 @@ class AgentLoop(asyncio.AbstractEventLoop):
         if took > self.slow_callback_duration:
             self._warn_of_slowness(callback, took)
         # An exception that a task keeps holds the frames of its traceback, and those their callers: this one.
-        handle = callback = None  # type: ignore[assignment]  # forgotten, not used
+        handle = callback = None  # type: ignore[assignment]  # dropped here and not used again
 
     def _warn_of_slowness(self, callback: Any, took: float) -> None:
         owner = getattr(callback, "__self__", None)

@@ -300,7 +300,7 @@ def agent(
     def mark(marked: AgentFn) -> AgentFn:
         if not callable(marked):
             raise TypeError(f"an agent has to be an async function, not {marked!r}")
-        marked.__snaprt_agent__ = {  # type: ignore[attr-defined]  # a mark
+        marked.__snaprt_agent__ = {  # type: ignore[attr-defined]  # a mark on a function
             "rules": rules if callable(rules) else dict(rules or {}),
             "save": save,
         }

@@ -114,6 +114,11 @@ class Driver:
         self.poke()
 
     @property
+    def parent(self) -> str | None:
+        """The run that waits to be told how this one ends."""
+        return self._recorder.parent
+
+    @property
     def got_on(self) -> bool:
         """Whether the run is further now than when it was taken in hand."""
         return self._recorder.got_on
@@ -417,7 +422,7 @@ class Driver:
             values={"outcome": end.dump},
             status=end.status,
             with_state=False,
-            look=time.time() if self._recorder.of_parent else None,  # until its parent has been told
+            look=time.time() if self._recorder.parent is not None else None,  # until its parent has been told
         )
         return end.outcome
 

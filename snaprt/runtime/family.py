@@ -48,7 +48,6 @@ class Family:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._beginning: dict[str, anyio.Event] = {}
-        self._cancelled: dict[str, set[str]] = {}
 
     def starting(self, parent: str, step: int) -> Callable[..., Awaitable[str]]:
         """The function that this step of the parent calls, with the agent and its arguments."""
@@ -92,13 +91,6 @@ class Family:
         """The function that this step of the parent calls, with the child."""
         return functools.partial(self._cancel, f"{parent}/{step}")
 
-    async def cancelled_have_left(self, parent: str) -> None:
-        """Wait until the children that this parent had cancelled have cleaned up here, or left. Whoever waits
-        for the end of a run that was cancelled finds its children's children cancelled, too; the agent itself
-        isn't held up by how long that takes."""
-        for run in self._cancelled.pop(parent, ()):
-            await self._runtime.left(run)
-
     async def _cancel(self, attempt: str, run: str) -> None:
         """Ask a child to end, and have it clean up here if nobody else has it in hand. A step that is called
         again asks for the same: the child isn't cancelled once more, while it cleans up."""
@@ -107,7 +99,6 @@ class Family:
         try:
             if await self._runtime.cancel(run, "its parent was cancelled", attempt=attempt):
                 await self.wake([run])
-            self._cancelled.setdefault(attempt.rpartition("/")[0], set()).add(run)
         except UnknownRun:
             pass  # it was never started
         except UsageError:

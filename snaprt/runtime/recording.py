@@ -58,9 +58,10 @@ class Recorder:
         self._unwritten: state.Dump | None = None
 
     @property
-    def of_parent(self) -> bool:
-        """Whether another run waits to be told how this one ends."""
-        return "parent" in self._about
+    def parent(self) -> str | None:
+        """The run that waits to be told how this one ends."""
+        parent = self._about.get("parent")
+        return None if parent is None else parent["run"]
 
     @property
     def pending(self) -> bool:

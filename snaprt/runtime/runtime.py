@@ -429,7 +429,10 @@ class Runtime(Access):
                     )
                 if parent is not None and await self._family.tell(log.run, parent, outcome):
                     await for_store(log.done)
-                await self._family.cancelled_have_left(log.run)
+                if not isinstance(outcome, Suspended):
+                    # Its end cancelled these. Who waits for it finds that done, all the way down.
+                    for child in [run for run, each in self._drivers.items() if each.parent == log.run]:
+                        await self.left(child)
             except Exception as raised:
                 # It belongs to whoever asks for the outcome; the other runs go on.
                 error = raised

@@ -74,6 +74,25 @@ async def same_names() -> Any:
     return await asyncio.gather(ask("a"), ask("b"), ask("c"))
 
 
+async def cleans_up_at_leisure(ledger: str) -> None:
+    try:
+        await snaprt.suspend("never answered")
+    finally:
+        await takes_long(ledger, 60)
+
+
+async def gives_up_in_time(ledger: str) -> str:
+    """Lets the child end its cleanup only when it has gone on itself."""
+    try:
+        async with asyncio.timeout(0.05):
+            await snaprt.child(cleans_up_at_leisure, ledger)
+    except TimeoutError:
+        await look_up(ledger, "went on")
+        enough(ledger)
+        return "timed out"
+    return "done"
+
+
 def enough(ledger: str) -> None:
     """Have `takes_long` end."""
     Path(f"{ledger}.enough").touch()

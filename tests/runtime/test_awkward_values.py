@@ -178,22 +178,25 @@ async def test_a_run_that_sleeps_for_ever_beside_a_question_can_be_shown(url: st
 
 async def works_while_asking(ledger: str) -> Any:
     async with asyncio.TaskGroup() as group:
-        group.create_task(people.takes_long(ledger, 4.0))
+        group.create_task(people.takes_long(ledger, 60))
         asked = group.create_task(snaprt.suspend("?", timeout=3.0, default="expired"))
     return asked.result()
 
 
 async def test_an_answer_given_in_time_isnt_lost_because_the_run_drains(url: str, ledger: str) -> None:
-    async with snaprt.Runtime(url, look=60) as rt:
+    clock = Jumping()
+    async with snaprt.Runtime(url, look=60, clock=clock) as rt:
         run = await rt.start(works_while_asking, ledger, run_id="r")
         async with snaprt.Runtime(url) as elsewhere:
             while not (await elsewhere.show("r")).waiting:
                 await anyio.sleep(0.01)
             await elsewhere.answer("r", "in time")
         run.drain(30)
+        clock.now += 10  # the question's time is over now, and the run hasn't looked for its answer
+        people.enough(ledger)
         outcome = await run.outcome()
     if isinstance(outcome, snaprt.Suspended):
-        outcome = await resumed(url)
+        outcome = await resumed(url, clock=clock)
     assert outcome.value == "in time"
 
 

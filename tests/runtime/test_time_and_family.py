@@ -146,6 +146,14 @@ async def test_cancelling_a_grandparent_reaches_all_the_way_down_before_it_has_e
     assert lines(ledger) == ["cancelled its parent was cancelled", "look cleanup"]
 
 
+async def test_an_agent_isnt_held_up_while_a_child_that_it_gave_up_cleans_up(url: str, ledger: str) -> None:
+    async with snaprt.Runtime(url) as rt:
+        outcome = await (await rt.start(people.gives_up_in_time, ledger, run_id="r")).outcome()
+        assert outcome == snaprt.Completed("r", "timed out")
+        assert isinstance(await (await rt.resume("r.1")).outcome(), snaprt.Cancelled)
+    assert lines(ledger) == ["look went on", "took long"]
+
+
 async def test_a_child_isnt_cancelled_once_more_while_it_cleans_up_if_the_process_dies(
     url: str, ledger: str, dying_at: Dying
 ) -> None:

@@ -51,6 +51,12 @@ class Told:
                 await anyio.sleep(0.01)
 
 
+async def some_looks(held: Held) -> None:
+    """Waits until the worker has listed what is due several times more."""
+    before = held.asked["list"]
+    await Told().until(lambda: held.asked["list"] > before + 8)
+
+
 @asynccontextmanager
 async def working(rt: snaprt.Runtime | None = None, **options: Any) -> AsyncIterator[Told]:
     """A worker for as long as the block lasts."""
@@ -127,11 +133,11 @@ async def test_an_answer_that_comes_long_after_its_hint_is_not_missed(
     await suspended(ledger, "r")
     Agenda(held).now("r", "ask-1")
     async with working() as told:
-        await anyio.sleep(0.3)
+        await some_looks(held)
         assert told.looks == []
         assert hints(held) == {("r", "ask-1")}
         before = held.asked.copy()
-        await anyio.sleep(0.2)
+        await some_looks(held)
         assert held.asked["create"] == before["create"]
         with monkeypatch.context() as patch:
             patch.setattr(Agenda, "now", lambda *_: None)
@@ -147,7 +153,7 @@ async def test_a_hint_that_names_no_slot_is_kept_for_what_may_be_on_its_way(
     Agenda(held).now("r")
     async with working() as told:
         before = held.asked["create"]
-        await anyio.sleep(0.5)  # long enough for several looks
+        await some_looks(held)
         assert len(hints(held)) == 1
         assert (told.looks, held.asked["create"]) == ([], before)
         with monkeypatch.context() as patch:
@@ -355,7 +361,8 @@ async def test_a_run_whose_owners_die_one_after_the_other_is_left_alone_ever_lon
     held: Held, ledger: str, dying_at: Dying, agent: Any
 ) -> None:
     async def dies(kind: str) -> float:
-        """A process that dies before a record of that kind; gives how long the run is left alone then."""
+        """A process that dies before a record of that kind; gives how long the run is left alone then, as
+        seen from when it took it in hand."""
         with dying_at(kind):
             async with runtime(lease=10.0) as rt:
                 await (await rt.resume("r")).outcome()
@@ -385,19 +392,24 @@ async def waits_at_gate() -> None:
     await wait_at_gate()
 
 
-async def test_runs_that_died_together_are_in_hand_one_by_one_until_they_got_on(
-    held: Held, dying_at: Dying, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # One of them may be what kills the process; with it beside them the others would never get on.
-    monkeypatch.setattr("snaprt.runtime.owning.look_at", lambda lease, deaths: time.time())
+async def lose_two_owners(dying_at: Dying, *runs: str) -> None:
+    """Has each run taken up twice by a process that dies before it got on; the gate is closed then."""
     _gate.set()
     for life in range(2):
-        for run in ("r-1", "r-2", "r-3"):
+        for run in runs:
             with dying_at("result"):
                 async with runtime(lease=10.0) as rt:
                     begun = rt.resume(run) if life else rt.start(waits_at_gate, run_id=run)
                     await (await begun).outcome()
     _gate.clear()
+
+
+async def test_runs_that_died_together_are_in_hand_one_by_one_until_they_got_on(
+    held: Held, dying_at: Dying, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One of them may be what kills the process; with it beside them the others would never get on.
+    monkeypatch.setattr("snaprt.runtime.owning.look_at", lambda lease, deaths: time.time())
+    await lose_two_owners(dying_at, "r-1", "r-2", "r-3")
     async with runtime(lease=10.0) as rt:
         first = await rt.resume("r-1", wary=True)
         for _ in range(2):
@@ -420,14 +432,7 @@ async def test_a_run_that_lived_for_some_leases_keeps_no_other_waiting(
 ) -> None:
     monkeypatch.setattr("snaprt.runtime.owning.look_at", lambda lease, deaths: time.time())
     monkeypatch.setattr("snaprt.runtime.runtime._TRIAL", 0.0)
-    _gate.set()
-    for life in range(2):
-        for run in ("r-1", "r-2"):
-            with dying_at("result"):
-                async with runtime(lease=10.0) as rt:
-                    begun = rt.resume(run) if life else rt.start(waits_at_gate, run_id=run)
-                    await (await begun).outcome()
-    _gate.clear()
+    await lose_two_owners(dying_at, "r-1", "r-2")
     async with runtime(lease=10.0) as rt:
         runs = [await rt.resume(run, wary=True) for run in ("r-1", "r-2")]
         _gate.set()
@@ -505,7 +510,7 @@ async def test_a_worker_of_some_modules_leaves_the_agents_of_others_alone(held: 
     await answer("r")
     async with working(agents=["tests.runtime.agents"]) as told:
         await told.until(lambda: told.left("r"))
-        await anyio.sleep(0.2)
+        await some_looks(held)
     assert {look.run for look in told.looks} == {"r"}
     assert {run for run, _ in hints(held)} == {"other"}
 
