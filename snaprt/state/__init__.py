@@ -1,6 +1,7 @@
 """Floor 1, `state`: one dump for everything a run holds, and what can't be in it.
 
-- `pickling`: `dump` and `load`; the parts of a dump (`parts`), what one dump or load keeps (`sessions`)
+- `pickling` and `unpickling`: `dump` and `load`; the parts of a dump (`parts`), what one dump or load keeps
+  (`sessions`)
 - `reducers`: the table of how types travel. Filled by `suspended` (frames), `functions`, `caches`, `code`,
   `modules`, `classes`, `generics`, `subclasses`, `dropped`, `exceptions`, `iterators`, `matches`, `contexts`,
   `weak`
@@ -38,10 +39,11 @@ from snaprt.state import (  # noqa: F401  # imported for what they register
 )
 from snaprt.state.modules import by_value, globals_of
 from snaprt.state.parts import LEAF, Part
-from snaprt.state.pickling import Dump, dump, load, named
+from snaprt.state.pickling import Dump, dump, named
 from snaprt.state.public import dumps, loads, release
 from snaprt.state.seeds import often
 from snaprt.state.suspended import held_frames, make_frame
+from snaprt.state.unpickling import load
 
 __all__ = [
     "LEAF",

@@ -11,7 +11,7 @@ from typing import Any
 
 from snaprt import frames
 from snaprt.errors import Damaged
-from snaprt.state import pickling, suspended
+from snaprt.state import pickling, suspended, unpickling
 
 _MAGIC = b"snaprt\x00\x01"
 _DIGEST = 16
@@ -41,7 +41,7 @@ def loads(data: Any) -> Any:
     payload = view[start:]
     if hashlib.blake2b(payload, digest_size=_DIGEST).digest() != bytes(view[len(_MAGIC) : start]):
         raise Damaged("these bytes were written by snaprt.dumps, but aren't whole or were changed since")
-    return pickling.load(payload)
+    return unpickling.load(payload)
 
 
 def release(coro: Any) -> None:
